@@ -1,0 +1,1 @@
+"""The systems by name: each says which structure, objective, optimiser and inference it puts together."""

@@ -1,0 +1,126 @@
+"""What a backend is: a system that learns weights on a ground graph and infers with them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.reduction import ReducedGraph, TooManyFreeVariables, reduce_graph
+from relcrf.inference.result import Verdict
+from relcrf.learning.lbfgs import Lbfgs, Objective, State
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A ground graph and what each variable is in this use of it.
+
+    Args:
+        roles: a `Role` for each variable, shape (n_variables,), int8. When learning, the free variables are the targets
+            and `states` holds their labels; when inferring, they are the queries.
+        states: shape (n_variables,), int32; -1 where unknown.
+    """
+
+    graph: FactorGraph
+    roles: np.ndarray
+    states: np.ndarray
+
+    def reduced(self, backend: str) -> ReducedGraph:
+        """The graph of the free variables.
+
+        Raises:
+            UsageError: where a factor joins more than two of them.
+        """
+        try:
+            return reduce_graph(self.graph, self.roles, self.states)
+        except TooManyFreeVariables as found:
+            template = self.graph.layout.blocks[self.graph.groups[found.group].block].name
+            raise UsageError(
+                Diagnostic(
+                    "E302",
+                    f"backend '{backend}' takes factors over at most two unknown variables; template '{template}' has more",
+                    hint="use a template over two random terms, or a backend that takes larger factors",
+                )
+            ) from None
+
+
+class Monitor:
+    """Watches a backend at work; this one is silent and keeps nothing.
+
+    A stage is one optimisation, named by the backend. `restore` gives the state that an interrupted run had reached.
+    """
+
+    def restore(self, stage: str) -> State | None:
+        return None
+
+    def step(self, stage: str, state: State, max_iterations: int) -> None:
+        """Called after each iteration of the optimiser, and once more when a stage has ended."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What learning gives.
+
+    Args:
+        vectors: named vectors, each of shape (layout.size,): `weights`, and what else the backend needs to infer.
+        stages: for each optimisation, its name and the optimiser's last state.
+        summary: figures for people and machines, in order.
+    """
+
+    vectors: dict[str, np.ndarray]
+    stages: tuple[tuple[str, State], ...] = ()
+    summary: dict[str, float | int | str] = field(default_factory=dict)
+
+    @property
+    def converged(self) -> bool:
+        return all(state.status == "converged" for _, state in self.stages)
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """Answers for the free variables of a problem.
+
+    Args:
+        reduced: their graph, with the edges that took part.
+        marginals: flat node tables of probabilities.
+        map_states: a most probable joint state, shape (n_nodes,).
+    """
+
+    reduced: ReducedGraph
+    marginals: np.ndarray
+    map_states: np.ndarray
+    log_partition: float
+    verdict: Verdict
+
+
+class AbstractBackend(ABC):
+    """A composition of structure, objective, optimiser and inference; its fields are its settings."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        """Learns from the labels of the free variables."""
+
+    @abstractmethod
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
+        """Marginals and most probable states of the free variables under learned vectors."""
+
+
+def optimise(
+    stage: str, optimiser: Lbfgs, objective: Objective, point: Callable[[], np.ndarray], monitor: Monitor
+) -> State:
+    """Runs one stage from where the monitor remembers it, or from `point()`."""
+    state = monitor.restore(stage)
+    if state is None:
+        state = optimiser.start(objective, point())
+
+    def observe(state: State) -> None:
+        monitor.step(stage, state, optimiser.max_iterations)
+
+    return optimiser.minimise(objective, state, observe)

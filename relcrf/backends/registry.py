@@ -1,0 +1,80 @@
+"""Backends by name. Ours and strangers' come in by the same entry points, `relcrf.backends`."""
+
+from __future__ import annotations
+
+import dataclasses
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, get_type_hints
+
+from relcrf.backends.base import AbstractBackend
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+
+GROUP = "relcrf.backends"
+
+
+def names() -> list[str]:
+    """The names of all installed backends, sorted."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def backend_class(name: str) -> type[AbstractBackend]:
+    """The backend of that name.
+
+    Raises:
+        UsageError: for an unknown name, or where the package that brings the backend is broken.
+    """
+    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    if not found:
+        hint = suggestion(name, names()) or f"installed backends: {listing(names())}"
+        raise UsageError(Diagnostic("E301", f"unknown backend '{name}'", hint=hint))
+    return _load(found[0])
+
+
+def _load(entry: EntryPoint) -> type[AbstractBackend]:
+    package = entry.dist.name if entry.dist else entry.value
+    try:
+        loaded = entry.load()
+    except Exception as error:  # whatever a stranger's package raises at import is that package's mistake
+        problem = f"{type(error).__name__}: {error}"
+    else:
+        if isinstance(loaded, type) and issubclass(loaded, AbstractBackend):
+            return loaded
+        problem = f"{entry.value} is no subclass of relcrf.backends.base.AbstractBackend"
+    raise UsageError(
+        Diagnostic(
+            "E303",
+            f"backend '{entry.name}' of package '{package}' cannot be loaded",
+            hint=f"mend or uninstall '{package}'",
+            notes=(problem,),
+        )
+    )
+
+
+def make(name: str, **settings: Any) -> AbstractBackend:
+    """A backend with some of its settings changed. Texts are converted to the setting's type.
+
+    Raises:
+        UsageError: for an unknown backend or setting, or a value of the wrong type.
+    """
+    kind = backend_class(name)
+    known = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    types = get_type_hints(kind)
+    values = {}
+    for setting, value in settings.items():
+        if setting not in known:
+            hint = suggestion(setting, known) or f"its settings: {listing(sorted(known))}"
+            raise UsageError(Diagnostic("E304", f"backend '{name}' has no setting '{setting}'", hint=hint))
+        values[setting] = _convert(name, setting, value, types[setting])
+    return kind(**values)
+
+
+def _convert(backend: str, setting: str, value: Any, kind: Any) -> Any:
+    try:
+        converted = {"true": True, "false": False}[str(value).lower()] if kind is bool else kind(value)
+        if kind in (int, float) and not converted >= 0:
+            raise ValueError
+    except (ValueError, TypeError, KeyError):
+        wanted = {int: "a whole number from 0", float: "a number from 0", bool: "true or false"}.get(kind, str(kind))
+        message = f"setting '{setting}' of backend '{backend}' cannot be '{value}'"
+        raise UsageError(Diagnostic("E305", message, hint=f"it takes {wanted}")) from None
+    return converted

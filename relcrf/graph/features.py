@@ -1,0 +1,181 @@
+"""Evidence features of a group of factors, as matrices X of shape (n_factors, n_features).
+
+A group's scores are `X @ W` for its weights W of shape (n_features, n_patterns), and its gradient is `X.T @ R` for
+residuals R of shape (n_factors, n_patterns). Four ways to hold X, from the smallest: all ones, dense columns, one
+block of columns a row (`per`), and sparse rows (a bag of words).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.kernels import sparse
+
+
+class AbstractFeatures(ABC):
+    """A feature matrix; rows are factors."""
+
+    n_rows: int
+    n_features: int
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the stored arrays."""
+
+    @abstractmethod
+    def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+        """`X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) where all rows are equal."""
+
+    @abstractmethod
+    def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        """`out += X[rows].T @ residual`; `residual` has one row where `scores` gives one."""
+
+    @abstractmethod
+    def row(self, index: int) -> list[tuple[int, float]]:
+        """The non-zero entries of one row: (feature, value)."""
+
+    @property
+    def rows_are_equal(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Ones(AbstractFeatures):
+    """The constant feature 1: nothing is stored."""
+
+    n_rows: int
+    n_features: int = 1
+
+    @property
+    def nbytes(self) -> int:
+        return 0
+
+    @property
+    def rows_are_equal(self) -> bool:
+        return True
+
+    def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+        return weights
+
+    def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        out += residual
+
+    def row(self, index: int) -> list[tuple[int, float]]:
+        return [(0, 1.0)]
+
+
+@dataclass(frozen=True)
+class Dense(AbstractFeatures):
+    """One column a feature. `values` has shape (n_rows, n_features)."""
+
+    values: np.ndarray
+
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        return len(self.values)
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return int(self.values.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+        return np.ascontiguousarray(self.values[rows] @ weights)
+
+    def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        out += self.values[rows].T @ residual
+
+    def row(self, index: int) -> list[tuple[int, float]]:
+        return [(d, float(v)) for d, v in enumerate(self.values[index]) if v != 0.0]
+
+
+@dataclass(frozen=True)
+class Keyed(AbstractFeatures):
+    """One of `n_keys` blocks of columns a row: feature `key * D + d` has `values[row, d]`.
+
+    `key` has shape (n_rows,), int32; `values` (n_rows, D), or (0, 1) where the only feature is the constant 1.
+    """
+
+    key: np.ndarray
+    values: np.ndarray
+    n_keys: int
+
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        return len(self.key)
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return self.n_keys * int(self.values.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        return self.key.nbytes + self.values.nbytes
+
+    def _values(self, rows: np.ndarray | slice) -> np.ndarray:
+        return self.values[rows] if len(self.values) else self.values
+
+    def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+        key = self.key[rows]
+        out = np.empty((len(key), weights.shape[1]))
+        sparse.keyed_scores(key, self._values(rows), weights, out)
+        return out
+
+    def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        sparse.keyed_accumulate(self.key[rows], self._values(rows), residual, out)
+
+    def row(self, index: int) -> list[tuple[int, float]]:
+        width = int(self.values.shape[1])
+        values = self.values[index] if len(self.values) else np.ones(1)
+        return [(int(self.key[index]) * width + d, float(v)) for d, v in enumerate(values) if v != 0.0]
+
+
+@dataclass(frozen=True)
+class Sparse(AbstractFeatures):
+    """CSR rows. `values` has shape (nnz,), or (0,) where every stored entry is 1."""
+
+    row_start: np.ndarray
+    column: np.ndarray
+    values: np.ndarray
+    n_features: int
+
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        return len(self.row_start) - 1
+
+    @property
+    def nbytes(self) -> int:
+        return self.row_start.nbytes + self.column.nbytes + self.values.nbytes
+
+    def _range(self, rows: np.ndarray | slice) -> tuple[int, int, np.ndarray | None]:
+        """The stored rows that `rows` needs, and which of them to keep (None: all)."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(self.n_rows)
+            return start, stop, None
+        return 0, self.n_rows, rows
+
+    def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+        start, stop, keep = self._range(rows)
+        out = np.empty((stop - start, weights.shape[1]))
+        sparse.csr_scores(self.row_start, self.column, self.values, weights, start, stop, out)
+        return out if keep is None else out[keep]
+
+    def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        start, stop, keep = self._range(rows)
+        if keep is not None:
+            whole = np.zeros((stop - start, residual.shape[1]))
+            whole[keep] = residual
+            residual = whole
+        sparse.csr_accumulate(self.row_start, self.column, self.values, residual, start, stop, out)
+
+    def row(self, index: int) -> list[tuple[int, float]]:
+        entries = slice(int(self.row_start[index]), int(self.row_start[index + 1]))
+        values = self.values[entries] if len(self.values) else np.ones(entries.stop - entries.start)
+        return [(int(c), float(v)) for c, v in zip(self.column[entries], values, strict=True)]

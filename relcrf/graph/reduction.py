@@ -1,0 +1,298 @@
+"""Evidence reduction: the mega-sample with some variables clamped and some left out, as tables on nodes and edges.
+
+Roles stand apart from structure, so that one ground graph serves training, test and every fold. A factor with one
+free variable becomes a term of that node's table; one with two becomes a term of an edge's table, and parallel factors
+add up in one edge; one with none is a constant and goes. Every term is a strided view of its factor's joint table:
+`base` is the joint state with the clamped variables in place, the strides walk along the free ones (a variable that
+stands at two places of a scope has the sum of both strides).
+
+Node and edge tables are linear in the weights; `counts` is the adjoint of that map, so that the gradient of any
+log-likelihood is `counts(observed) - counts(expected)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.kernels import tables
+
+CHUNK = 1 << 16
+"""Terms that are expanded at a time: their tables stay within a few tens of megabytes."""
+
+
+class Role(IntEnum):
+    """What a variable is in one use of the graph."""
+
+    FREE = 0
+    CLAMPED = 1
+    ABSENT = 2
+    """Left out, with every factor that touches it."""
+
+
+class TooManyFreeVariables(Exception):
+    """A factor has more than two free variables; the caller names its template."""
+
+    def __init__(self, group: int) -> None:
+        super().__init__(f"a factor of group {group} has more than two free variables")
+        self.group = group
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Views of one group's factors, each adding to a node's or an edge's table.
+
+    Args:
+        group: index of the group in the graph.
+        factor: which factors, shape (n_terms,); None is all of them in order.
+        target: node or edge that each adds to, shape (n_terms,); ascending.
+        base, stride_row, stride_column: see the module; shape (n_terms,). Node terms have no columns (stride 0).
+    """
+
+    group: int
+    on_edges: bool
+    factor: np.ndarray | None
+    target: np.ndarray
+    base: np.ndarray
+    stride_row: np.ndarray
+    stride_column: np.ndarray
+
+    def take(self, keep: np.ndarray, target: np.ndarray) -> Terms:
+        """The terms at `keep`, aimed at new targets."""
+        factor = keep if self.factor is None else self.factor[keep]
+        return Terms(
+            self.group, self.on_edges, factor, target, self.base[keep], self.stride_row[keep], self.stride_column[keep]
+        )
+
+
+@dataclass(frozen=True)
+class ReducedGraph:
+    """Free variables as nodes 0..n-1 and the pairs of them that share a factor as edges.
+
+    Args:
+        graph: what was reduced.
+        variables: the graph's variable at each node, shape (n_nodes,), ascending.
+        cardinality: shape (n_nodes,), int32.
+        state_start: where each node's states begin in a flat node table, shape (n_nodes + 1,).
+        edges: shape (n_edges, 2), int32; the lower node first, rows ascending and distinct.
+        table_start: where each edge's joint states begin in a flat edge table, shape (n_edges + 1,).
+    """
+
+    graph: FactorGraph
+    variables: np.ndarray
+    cardinality: np.ndarray
+    state_start: np.ndarray
+    edges: np.ndarray
+    table_start: np.ndarray
+    node_terms: tuple[Terms, ...]
+    edge_terms: tuple[Terms, ...]
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.variables)
+
+    @property
+    def n_edges(self) -> int:
+        return len(self.edges)
+
+    def node_log_potentials(self, weights: np.ndarray) -> np.ndarray:
+        """Log potentials of all nodes, flat, shape (state_start[-1],)."""
+        out = np.zeros(int(self.state_start[-1]))
+        for terms in self.node_terms:
+            self._expand(terms, slice(0, len(terms.target)), weights, 0, out)
+        return out
+
+    def edge_log_potentials(self, weights: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`."""
+        stop = self.n_edges if stop is None else stop
+        origin = int(self.table_start[start])
+        out = np.zeros(int(self.table_start[stop]) - origin)
+        for terms in self.edge_terms:
+            first, last = np.searchsorted(terms.target, (start, stop))
+            self._expand(terms, slice(int(first), int(last)), weights, origin, out)
+        return out
+
+    def add_node_counts(self, node_tables: np.ndarray, out: np.ndarray) -> None:
+        """Adds the pattern counts of flat node tables (marginals, or one-hot states) to `out`, one a weight."""
+        for terms in self.node_terms:
+            self._collect(terms, slice(0, len(terms.target)), node_tables, 0, out)
+
+    def add_edge_counts(
+        self, edge_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
+    ) -> None:
+        """Adds the pattern counts of flat tables of the edges start..stop-1 to `out`."""
+        stop = self.n_edges if stop is None else stop
+        origin = int(self.table_start[start])
+        for terms in self.edge_terms:
+            first, last = np.searchsorted(terms.target, (start, stop))
+            self._collect(terms, slice(int(first), int(last)), edge_tables, origin, out)
+
+    def state_counts(self, states: np.ndarray) -> np.ndarray:
+        """Pattern counts of a joint state of all nodes, one a weight. `states` has shape (n_nodes,)."""
+        out = np.zeros(self.graph.layout.size)
+        nodes = np.zeros(int(self.state_start[-1]))
+        nodes[self.state_start[:-1] + states] = 1.0
+        self.add_node_counts(nodes, out)
+        for start, stop in self.edge_chunks():
+            pairs = np.zeros(int(self.table_start[stop] - self.table_start[start]))
+            pairs[self.edge_state(states, start, stop)] = 1.0
+            self.add_edge_counts(pairs, out, start, stop)
+        return out
+
+    def edge_state(self, states: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Index into the flat tables of edges start..stop-1 of the cell that a joint state selects."""
+        stop = self.n_edges if stop is None else stop
+        row, column = self.edges[start:stop, 0], self.edges[start:stop, 1]
+        cell = self.table_start[start:stop] + states[row] * self.cardinality[column].astype(np.int64) + states[column]
+        return np.asarray(cell - self.table_start[start])
+
+    def edge_chunks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of edges whose tables are small enough to be held."""
+        for start in range(0, self.n_edges, CHUNK):
+            yield start, min(start + CHUNK, self.n_edges)
+
+    def with_edges(self, keep: np.ndarray) -> ReducedGraph:
+        """The same nodes with only some of the edges. `keep` are ascending edge indices."""
+        new_index = np.full(self.n_edges, -1, dtype=np.int32)
+        new_index[keep] = np.arange(len(keep), dtype=np.int32)
+        edge_terms = []
+        for terms in self.edge_terms:
+            kept = np.flatnonzero(new_index[terms.target] >= 0)
+            if len(kept):
+                edge_terms.append(terms.take(kept, new_index[terms.target[kept]]))
+        edges = self.edges[keep]
+        return replace(
+            self, edges=edges, table_start=_table_start(self.cardinality, edges), edge_terms=tuple(edge_terms)
+        )
+
+    def _chunks(self, terms: Terms, span: slice) -> Iterator[slice]:
+        for start in range(span.start, span.stop, CHUNK):
+            yield slice(start, min(start + CHUNK, span.stop))
+
+    def _geometry(self, terms: Terms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
+        """base, strides, table shape and place in the flat array for some terms."""
+        target = terms.target[chunk]
+        if terms.on_edges:
+            n_rows = self.cardinality[self.edges[target, 0]]
+            n_columns = self.cardinality[self.edges[target, 1]]
+            start = self.table_start[target] - origin
+        else:
+            n_rows = self.cardinality[target]
+            n_columns = np.ones(len(target), dtype=np.int32)
+            start = self.state_start[target] - origin
+        return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
+
+    def _expand(self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray) -> None:
+        group = self.graph.groups[terms.group]
+        matrix = self.graph.layout.matrix(weights, group.block)
+        for chunk in self._chunks(terms, span):
+            scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
+            tables.add_tables(scores, _patterns(group.patterns), *self._geometry(terms, chunk, origin), out)
+
+    def _collect(self, terms: Terms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
+        group = self.graph.groups[terms.group]
+        gradient = self.graph.layout.matrix(out, group.block)
+        for chunk in self._chunks(terms, span):
+            rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
+            residual = np.zeros((rows, group.n_patterns))
+            geometry = self._geometry(terms, chunk, origin)
+            tables.collect_tables(values, _patterns(group.patterns), *geometry, residual)
+            group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
+
+
+def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
+    """Clamps and leaves out variables.
+
+    Args:
+        roles: a `Role` for each variable, shape (n_variables,), int8.
+        states: the states of the clamped variables, shape (n_variables,); not read elsewhere.
+
+    Raises:
+        TooManyFreeVariables: where a factor keeps more than two.
+    """
+    free = roles == Role.FREE
+    variables = np.flatnonzero(free)
+    node_of = np.full(graph.n_variables, -1, dtype=np.int32)
+    node_of[variables] = np.arange(len(variables), dtype=np.int32)
+    cardinality = graph.cardinality[variables]
+
+    node_terms: list[Terms] = []
+    pairs: list[tuple[Terms, np.ndarray]] = []
+    for index, group in enumerate(graph.groups):
+        present = np.ones(group.n_factors, dtype=bool)
+        base = np.zeros(group.n_factors, dtype=np.int32)
+        first, second = (np.full(group.n_factors, -1, dtype=np.int32) for _ in range(2))
+        stride_first, stride_second = (np.zeros(group.n_factors, dtype=np.int32) for _ in range(2))
+        for variable, stride in zip(group.scope, group.strides, strict=True):
+            role = roles[variable]
+            present &= role != Role.ABSENT
+            clamped = role == Role.CLAMPED
+            base[clamped] += states[variable[clamped]].astype(np.int32) * stride
+            node = node_of[variable]
+            is_free = node >= 0
+            first = np.where(is_free & (first < 0), node, first)
+            on_first = is_free & (node == first)
+            stride_first[on_first] += stride
+            second = np.where(is_free & ~on_first & (second < 0), node, second)
+            on_second = is_free & ~on_first & (node == second)
+            stride_second[on_second] += stride
+            if (present & is_free & ~on_first & ~on_second).any():
+                raise TooManyFreeVariables(index)
+        alone = np.flatnonzero(present & (first >= 0) & (second < 0))
+        if len(alone):
+            node_terms.append(_node_terms(index, alone, first[alone], base[alone], stride_first[alone]))
+        both = np.flatnonzero(present & (second >= 0))
+        if len(both):
+            swap = first[both] > second[both]
+            low = np.where(swap, second[both], first[both])
+            high = np.where(swap, first[both], second[both])
+            stride_low = np.where(swap, stride_second[both], stride_first[both])
+            stride_high = np.where(swap, stride_first[both], stride_second[both])
+            terms = Terms(index, True, both, low, base[both], stride_low, stride_high)
+            pairs.append((terms, low.astype(np.int64) * len(variables) + high))
+
+    edges, edge_terms = _merge_parallel(pairs, len(variables))
+    return ReducedGraph(
+        graph=graph,
+        variables=variables,
+        cardinality=cardinality,
+        state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+        edges=edges,
+        table_start=_table_start(cardinality, edges),
+        node_terms=tuple(node_terms),
+        edge_terms=edge_terms,
+    )
+
+
+def _node_terms(group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray) -> Terms:
+    order = np.argsort(node, kind="stable")
+    return Terms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
+
+
+def _merge_parallel(
+    pairs: list[tuple[Terms, np.ndarray]], n_nodes: int
+) -> tuple[np.ndarray, tuple[Terms, ...]]:
+    """One edge a pair of nodes, whatever the number of factors on it; terms ascending by edge."""
+    if not pairs:
+        return np.empty((0, 2), dtype=np.int32), ()
+    distinct = np.unique(np.concatenate([np.unique(key) for _, key in pairs]))
+    edges = np.column_stack((distinct // n_nodes, distinct % n_nodes)).astype(np.int32)
+    merged = []
+    for terms, key in pairs:
+        edge = np.searchsorted(distinct, key).astype(np.int32)
+        order = np.argsort(edge, kind="stable")
+        merged.append(terms.take(order, edge[order]))
+    return edges, tuple(merged)
+
+
+def _table_start(cardinality: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    sizes = cardinality[edges[:, 0]].astype(np.int64) * cardinality[edges[:, 1]]
+    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+
+
+def _patterns(patterns: np.ndarray | None) -> np.ndarray:
+    return np.empty((0, 0)) if patterns is None else patterns

@@ -1,0 +1,1 @@
+"""What follows from the weights: marginals, most probable states, log partition. One method a file."""

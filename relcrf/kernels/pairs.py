@@ -1,0 +1,76 @@
+"""Pairs of variables taken one at a time: the small distributions P(x_i, x_j | e) of conditional Chow-Liu."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):  # type: ignore[no-untyped-def]
+    """Normalises `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
+
+    Args:
+        table_start: where each pair's table begins in `edge_table`, shape (n_pairs,).
+        edge_table: log potentials; overwritten by the joint marginals.
+        log_partition: overwritten, shape (n_pairs,).
+    """
+    for e in range(len(edges)):
+        i = edges[e, 0]
+        j = edges[e, 1]
+        n_columns = cardinality[j]
+        top = -np.inf
+        for x in range(cardinality[i]):
+            for y in range(n_columns):
+                cell = table_start[e] + x * n_columns + y
+                edge_table[cell] += node_table[state_start[i] + x] + node_table[state_start[j] + y]
+                if edge_table[cell] > top:
+                    top = edge_table[cell]
+        total = 0.0
+        for cell in range(table_start[e], table_start[e] + cardinality[i] * n_columns):
+            edge_table[cell] = np.exp(edge_table[cell] - top) if top > -np.inf else np.nan
+            total += edge_table[cell]
+        for cell in range(table_start[e], table_start[e] + cardinality[i] * n_columns):
+            edge_table[cell] /= total
+        log_partition[e] = top + np.log(total)
+
+
+@njit(cache=True, nogil=True)
+def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_table):  # type: ignore[no-untyped-def]
+    """Adds the row and column sums of every pair's table to its two nodes."""
+    for e in range(len(edges)):
+        i = edges[e, 0]
+        j = edges[e, 1]
+        n_columns = cardinality[j]
+        for x in range(cardinality[i]):
+            for y in range(n_columns):
+                value = edge_table[table_start[e] + x * n_columns + y]
+                node_table[state_start[i] + x] += value
+                node_table[state_start[j] + y] += value
+
+
+@njit(cache=True, nogil=True)
+def mutual_information(edges, cardinality, table_start, edge_table, out):  # type: ignore[no-untyped-def]
+    """`sum p(x, y) log p(x, y) / (p(x) p(y))` in nats for every pair's joint marginals; never below 0."""
+    largest = 0
+    for v in range(len(cardinality)):
+        largest = max(largest, cardinality[v])
+    row = np.empty(largest)
+    column = np.empty(largest)
+    for e in range(len(edges)):
+        n_rows = cardinality[edges[e, 0]]
+        n_columns = cardinality[edges[e, 1]]
+        row[:n_rows] = 0.0
+        column[:n_columns] = 0.0
+        for x in range(n_rows):
+            for y in range(n_columns):
+                p = edge_table[table_start[e] + x * n_columns + y]
+                row[x] += p
+                column[y] += p
+        information = 0.0
+        for x in range(n_rows):
+            for y in range(n_columns):
+                p = edge_table[table_start[e] + x * n_columns + y]
+                if p > 0.0:
+                    information += p * np.log(p / (row[x] * column[y]))
+        out[e] = max(information, 0.0)

@@ -1,0 +1,79 @@
+"""Products of a sparse feature matrix with a block of weights, and the adjoint.
+
+The matrix is CSR with an optional value array: `values` of length 0 means that every stored entry is 1, which is
+what a bag of words is, and saves two thirds of its bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def csr_scores(row_start, column, values, weights, start, stop, out):  # type: ignore[no-untyped-def]
+    """`out[r - start] = sum over entries of row r of value * weights[column]` for rows start..stop-1.
+
+    Args:
+        row_start, column, values: the CSR matrix; shapes (n+1,), (nnz,), (nnz,) or (0,).
+        weights: shape (n_columns, n_patterns).
+        out: overwritten, shape (stop - start, n_patterns).
+    """
+    n_patterns = weights.shape[1]
+    implicit = len(values) == 0
+    for row in range(start, stop):
+        for pattern in range(n_patterns):
+            out[row - start, pattern] = 0.0
+        for entry in range(row_start[row], row_start[row + 1]):
+            value = 1.0 if implicit else values[entry]
+            c = column[entry]
+            for pattern in range(n_patterns):
+                out[row - start, pattern] += value * weights[c, pattern]
+
+
+@njit(cache=True, nogil=True)
+def csr_accumulate(row_start, column, values, residual, start, stop, out):  # type: ignore[no-untyped-def]
+    """Adjoint of `csr_scores`: `out[column] += value * residual[r - start]` over rows start..stop-1."""
+    n_patterns = out.shape[1]
+    implicit = len(values) == 0
+    for row in range(start, stop):
+        for entry in range(row_start[row], row_start[row + 1]):
+            value = 1.0 if implicit else values[entry]
+            c = column[entry]
+            for pattern in range(n_patterns):
+                out[c, pattern] += value * residual[row - start, pattern]
+
+
+@njit(cache=True, nogil=True)
+def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
+    """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
+    n_patterns = weights.shape[1]
+    implicit = len(values) == 0
+    n_values = values.shape[1]
+    for row in range(len(key)):
+        for pattern in range(n_patterns):
+            out[row, pattern] = 0.0
+        for d in range(n_values):
+            value = 1.0 if implicit else values[row, d]
+            feature = key[row] * n_values + d
+            for pattern in range(n_patterns):
+                out[row, pattern] += value * weights[feature, pattern]
+
+
+@njit(cache=True, nogil=True)
+def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def]
+    """Adjoint of `keyed_scores`."""
+    n_patterns = out.shape[1]
+    implicit = len(values) == 0
+    n_values = values.shape[1]
+    for row in range(len(key)):
+        for d in range(n_values):
+            value = 1.0 if implicit else values[row, d]
+            feature = key[row] * n_values + d
+            for pattern in range(n_patterns):
+                out[feature, pattern] += value * residual[row, pattern]
+
+
+def no_values() -> np.ndarray:
+    """The value array that stands for ones."""
+    return np.empty(0, dtype=np.float32)

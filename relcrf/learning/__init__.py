@@ -1,0 +1,1 @@
+"""Which weights: objectives with exact gradients, and optimisers."""

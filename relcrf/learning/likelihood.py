@@ -1,0 +1,150 @@
+"""Objectives of maximum likelihood: of a forest, exactly; and of pairs taken one at a time.
+
+Both are minus the log-likelihood of observed states, a sum and no average; their gradient is the expected minus the
+observed pattern counts. Convex in the weights.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.inference.forest import ForestInference, score
+from relcrf.kernels import pairs
+from relcrf.learning.lbfgs import Objective
+
+
+@dataclass(frozen=True)
+class ForestLikelihood:
+    """`log Z(e, w) - score(x, e, w)` where the graph's edges form a forest.
+
+    Source: Chechetka & Guestrin (2010), equations (6) and (12).
+
+    Args:
+        states: the observed states, shape (n_nodes,).
+    """
+
+    graph: ReducedGraph
+    states: np.ndarray
+
+    @cached_property
+    def _inference(self) -> ForestInference:
+        return ForestInference(self.graph)
+
+    @cached_property
+    def _observed_counts(self) -> np.ndarray:
+        return self.graph.state_counts(self.states)
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        found = self._inference.marginals(weights)
+        expected = np.zeros(self.graph.graph.layout.size)
+        self.graph.add_node_counts(found.nodes, expected)
+        self.graph.add_edge_counts(found.edges, expected)
+        # The score is linear in the weights, and the observed counts are its coefficients.
+        return found.log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+
+
+@dataclass(frozen=True)
+class PairLikelihood:
+    """Minus the sum over edges of `log P(x_i, x_j | e)`, each pair a model of its own with both ends' features.
+
+    A node without edges counts once, alone. The weights are shared over all pairs of all templates.
+
+    Source: Chechetka & Guestrin (2010), equation (9), relational form of section 5. Where several relations join the
+    same two variables, their factors are taken together.
+    """
+
+    graph: ReducedGraph
+    states: np.ndarray
+
+    @cached_property
+    def _copies(self) -> np.ndarray:
+        """In how many small models each node takes part, shape (n_nodes,)."""
+        return np.maximum(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes), 1)
+
+    @cached_property
+    def _alone(self) -> np.ndarray:
+        """The nodes without an edge."""
+        return np.flatnonzero(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes) == 0)
+
+    @cached_property
+    def _observed_counts(self) -> np.ndarray:
+        graph = self.graph
+        out = np.zeros(graph.graph.layout.size)
+        nodes = np.zeros(int(graph.state_start[-1]))
+        nodes[graph.state_start[:-1] + self.states] = self._copies
+        graph.add_node_counts(nodes, out)
+        for start, stop in graph.edge_chunks():
+            tables = np.zeros(int(graph.table_start[stop] - graph.table_start[start]))
+            tables[graph.edge_state(self.states, start, stop)] = 1.0
+            graph.add_edge_counts(tables, out, start, stop)
+        return out
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        graph = self.graph
+        node_tables = graph.node_log_potentials(weights)
+        expected_nodes = np.zeros_like(node_tables)
+        expected = np.zeros(graph.graph.layout.size)
+        log_partition = 0.0
+        for start, stop in graph.edge_chunks():
+            tables, log_partitions = pair_tables(graph, weights, node_tables, start, stop)
+            log_partition += float(log_partitions.sum())
+            graph.add_edge_counts(tables, expected, start, stop)
+            pairs.add_to_ends(
+                graph.edges[start:stop], graph.cardinality, graph.state_start, _starts(graph, start, stop),
+                tables, expected_nodes,
+            )  # fmt: skip
+        for cells in _cells_by_cardinality(graph, self._alone):
+            scores = node_tables[cells]
+            top = scores.max(axis=1, keepdims=True)
+            probability = np.exp(scores - top)
+            total = probability.sum(axis=1, keepdims=True)
+            log_partition += float((top + np.log(total)).sum())
+            expected_nodes[cells] += probability / total
+        graph.add_node_counts(expected_nodes, expected)
+        return log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+
+
+def pair_tables(
+    graph: ReducedGraph, weights: np.ndarray, node_tables: np.ndarray, start: int, stop: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Joint marginals of the pairs start..stop-1, flat, and their log partitions, shape (stop - start,)."""
+    tables = graph.edge_log_potentials(weights, start, stop)
+    log_partitions = np.empty(stop - start)
+    pairs.pair_marginals(
+        graph.edges[start:stop], graph.cardinality, graph.state_start, _starts(graph, start, stop),
+        node_tables, tables, log_partitions,
+    )  # fmt: skip
+    return tables, log_partitions
+
+
+def _starts(graph: ReducedGraph, start: int, stop: int) -> np.ndarray:
+    return np.asarray(graph.table_start[start:stop] - graph.table_start[start])
+
+
+def _cells_by_cardinality(graph: ReducedGraph, nodes: np.ndarray) -> list[np.ndarray]:
+    """For each cardinality among `nodes`, the flat cells of their tables, shape (n, cardinality)."""
+    return [
+        graph.state_start[nodes[graph.cardinality[nodes] == k], None] + np.arange(k)
+        for k in np.unique(graph.cardinality[nodes])
+    ]
+
+
+def penalised(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Objective:
+    """Adds `sum l2 / 2 * w^2` and holds the weights that are not `learned`. Both of shape (n,)."""
+    strength = np.where(learned, l2, 0.0)
+
+    def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = objective(weights)
+        value += 0.5 * float(strength @ (weights * weights))
+        return value, np.where(learned, gradient + strength * weights, 0.0)
+
+    return evaluate
+
+
+def log_likelihood(graph: ReducedGraph, weights: np.ndarray, states: np.ndarray) -> float:
+    """Log-likelihood of a joint state on a forest, in nats."""
+    return score(graph, weights, states) - ForestInference(graph).marginals(weights).log_partition

@@ -1,0 +1,1 @@
+"""What is modelled: frozen data classes, no behaviour beyond looking names up."""

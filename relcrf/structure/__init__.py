@@ -1,0 +1,1 @@
+"""Which factors act."""

@@ -1,0 +1,77 @@
+"""Reduction keeps every score difference; tables and counts are adjoint."""
+
+import itertools
+
+import numpy as np
+import pytest
+from graphs import joint_score, random_graph
+
+from relcrf.graph.reduction import Role, TooManyFreeVariables, reduce_graph
+from relcrf.inference.forest import score
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_scores_of_free_states_differ_as_in_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng)
+    weights = rng.normal(size=graph.layout.size)
+    roles = np.full(graph.n_variables, Role.CLAMPED, dtype=np.int8)
+    roles[rng.permutation(graph.n_variables)[:2]] = Role.FREE
+    states = np.array([rng.integers(k) for k in graph.cardinality])
+    reduced = reduce_graph(graph, roles, states)
+    offsets = []
+    for free in itertools.product(*(range(k) for k in reduced.cardinality)):
+        whole = states.copy()
+        whole[reduced.variables] = free
+        offsets.append(joint_score(graph, weights, whole) - score(reduced, weights, np.array(free)))
+    np.testing.assert_allclose(offsets, offsets[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_absent_variables_take_their_factors_along(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, max_arity=2)
+    weights = rng.normal(size=graph.layout.size)
+    absent = rng.permutation(graph.n_variables)[:2]
+    roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
+    roles[absent] = Role.ABSENT
+    reduced = reduce_graph(graph, roles, np.full(graph.n_variables, -1))
+    expected = 0
+    for group in graph.groups:
+        touched = np.zeros(group.n_factors, dtype=bool)
+        for variable in group.scope:
+            touched |= np.isin(variable, absent)
+        expected += int((~touched).sum())
+    terms = sum(len(t.target) for t in (*reduced.node_terms, *reduced.edge_terms))
+    assert terms == expected
+    # The score is a linear function of the weights whose coefficients are the counts.
+    states = np.array([rng.integers(k) for k in reduced.cardinality])
+    assert score(reduced, weights, states) == pytest.approx(reduced.state_counts(states) @ weights)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_some_edges_of_a_graph_are_the_graph_of_some_edges(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, max_arity=2)
+    weights = rng.normal(size=graph.layout.size)
+    roles = np.zeros(graph.n_variables, dtype=np.int8)
+    reduced = reduce_graph(graph, roles, roles)
+    keep = np.flatnonzero(rng.random(reduced.n_edges) < 0.5)
+    part = reduced.with_edges(keep)
+    whole = reduced.edge_log_potentials(weights)
+    cells = [np.arange(reduced.table_start[e], reduced.table_start[e + 1]) for e in keep]
+    expected = whole[np.concatenate(cells)] if len(keep) else np.empty(0)
+    np.testing.assert_allclose(part.edge_log_potentials(weights), expected)
+    pieces = [reduced.edge_log_potentials(weights, e, e + 1) for e in range(reduced.n_edges)]
+    np.testing.assert_allclose(np.concatenate(pieces), whole)
+
+
+def test_three_free_variables_in_a_factor_are_refused():
+    for seed in range(20):
+        graph = random_graph(np.random.default_rng(seed))
+        triple = graph.groups[-1]
+        if any(len({int(v[n]) for v in triple.scope}) == 3 for n in range(triple.n_factors)):
+            with pytest.raises(TooManyFreeVariables):
+                reduce_graph(graph, np.zeros(graph.n_variables, dtype=np.int8), np.zeros(graph.n_variables))
+            return
+    raise AssertionError("no seed gave a factor over three variables")

@@ -1,0 +1,88 @@
+"""Random small factor graphs, made by hand: no tables, no language."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Dense, Keyed, Ones, Sparse
+from relcrf.graph.weights import WeightBlock, WeightLayout
+
+
+def random_features(rng, n):
+    kind = rng.integers(5)
+    if kind == 0:
+        return Ones(n)
+    if kind == 1:
+        return Dense(rng.normal(size=(n, int(rng.integers(1, 4)))))
+    n_keys = int(rng.integers(1, 4))
+    if kind == 2:
+        return Keyed(rng.integers(n_keys, size=n).astype(np.int32), np.empty((0, 1)), n_keys)
+    if kind == 3:
+        return Keyed(rng.integers(n_keys, size=n).astype(np.int32), rng.normal(size=(n, 2)), n_keys)
+    lengths = rng.integers(0, 4, size=n)
+    row_start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    column = rng.integers(5, size=row_start[-1]).astype(np.int32)
+    values = np.empty(0, dtype=np.float32) if rng.random() < 0.5 else rng.normal(size=row_start[-1]).astype(np.float32)
+    return Sparse(row_start, column, values, 5)
+
+
+def dense_features(features):
+    """X as a dense matrix, entry by entry."""
+    out = np.zeros((features.n_rows, features.n_features))
+    for n in range(features.n_rows):
+        for feature, value in features.row(n):
+            out[n, feature] += value
+    return out
+
+
+def random_graph(rng, n_variables=6, forest=False, max_arity=3):
+    """Variables of 2 or 3 states; templates of arity 1 to `max_arity` with random features and patterns.
+
+    With `forest`, the pair factors join each variable to an earlier one at most once (parallel factors allowed).
+    """
+    half = n_variables // 2
+    cardinality = np.array([2] * half + [3] * (n_variables - half), dtype=np.int32)
+    parts = (np.arange(half), np.arange(half, n_variables))
+    tree = [(int(rng.integers(v)), v) for v in range(1, n_variables) if rng.random() < 0.8]
+    groups, blocks = [], []
+    arities = [1, 1, 2, 2, 2] + ([3] if max_arity >= 3 else [])
+    for arity in arities:
+        kinds = tuple(int(rng.integers(2)) for _ in range(arity))
+        cards = tuple((2, 3)[k] for k in kinds)
+        if arity == 1:
+            rows = rng.permutation(parts[kinds[0]])[: int(rng.integers(1, half + 1))][:, None]
+        elif arity == 2 and forest:
+            fitting = [
+                (a, b) if rng.random() < 0.5 or kinds[0] != kinds[1] else (b, a)
+                for pair in tree
+                for a, b in (pair, pair[::-1])
+                if a in parts[kinds[0]] and b in parts[kinds[1]]
+            ]
+            rows = np.array(fitting or [(parts[kinds[0]][0], parts[kinds[1]][0])])
+            if not fitting and kinds[0] != kinds[1]:
+                continue
+        else:
+            rows = np.column_stack([rng.choice(parts[k], size=4) for k in kinds])
+        n_joint = int(np.prod(cards))
+        patterns = None if rng.random() < 0.5 else rng.integers(0, 2, size=(n_joint, 2)).astype(float)
+        features = random_features(rng, len(rows))
+        blocks.append(WeightBlock(f"t{len(blocks)}", features.n_features, n_joint if patterns is None else 2))
+        scope = tuple(np.ascontiguousarray(rows[:, place]).astype(np.int32) for place in range(arity))
+        groups.append(FactorGroup(scope, cards, features, patterns, len(blocks) - 1))
+    return FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(blocks)))
+
+
+def joint_score(graph, weights, states):
+    """The definition, factor by factor: sum of log potentials at a joint state of all variables."""
+    total = 0.0
+    for group in graph.groups:
+        matrix = graph.layout.matrix(weights, group.block)
+        x = dense_features(group.features)
+        for n in range(group.n_factors):
+            joint = 0
+            for variable, card in zip(group.scope, group.cardinalities, strict=True):
+                joint = joint * card + int(states[variable[n]])
+            patterns = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
+            total += float(x[n] @ matrix @ patterns[joint])
+    return total

@@ -1,0 +1,1 @@
+"""Tables: found, read, checked against a model, and coded to dense integers."""

@@ -1,0 +1,1 @@
+"""File formats, one a file; found by the entry points `relcrf.readers`."""

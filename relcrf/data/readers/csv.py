@@ -1,0 +1,17 @@
+"""Comma-separated text with a header row, plain or compressed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from relcrf.data.readers.base import AbstractReader, literal
+
+
+class CsvReader(AbstractReader):
+    """Reads every column as text: types are the model's business, so that a bad value is found with its row."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
+
+    def scan(self, path: Path) -> str:
+        return f"read_csv({literal(str(path))}, all_varchar = true, header = true, delim = ',', quote = '\"')"

@@ -1,0 +1,1 @@
+"""From templates and tables to the ground graph: template -> relational plan -> SQL -> flat arrays."""

@@ -1,0 +1,354 @@
+"""From a checked template or derived relation to its relational plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from relcrf.grounding.patterns import scope_terms
+from relcrf.grounding.plan import (
+    Call,
+    Column,
+    Combine,
+    Compare,
+    Component,
+    Condition,
+    Constant,
+    Exists,
+    Holds,
+    Plan,
+    Scan,
+    Term,
+)
+from relcrf.language.render import expression
+from relcrf.model.expressions import (
+    Arithmetic,
+    Atom,
+    Attribute,
+    Comparison,
+    Connective,
+    Expression,
+    Function,
+    Member,
+    Name,
+    Negative,
+    Not,
+    Number,
+    Text,
+    Truth,
+    TupleAttribute,
+    conjuncts,
+)
+from relcrf.model.spec import Derived, ModelSpec, Nearest, Parameter, Template
+from relcrf.model.types import Bag, Bool, Date, DomainType, EntityType, Integer, ValueType, Vector
+from relcrf.model.typing import Scope
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What lowering must know of the data: the values of domains, and the lengths of vectors."""
+
+    spec: ModelSpec
+    domains: Mapping[str, tuple[str, ...]]
+    vector_lengths: Mapping[tuple[str, str], int]
+
+
+@dataclass(frozen=True)
+class KeyColumn:
+    """One key of `per`: the output's name, and what its codes are of: a domain, an entity, or plain values."""
+
+    output: str
+    kind: ValueType
+
+
+@dataclass(frozen=True)
+class LoweredTemplate:
+    """A template's plan and what its outputs are.
+
+    Args:
+        variables: for each place of the scope, the output with the thing's vid.
+        terms: the random attribute at each place.
+        keys: of `per`, or the bag's value of `by thing.bag`.
+        features: outputs with the real-valued features; none is the constant 1.
+        feature_names: how each feature is spelt.
+    """
+
+    template: Template
+    scope: Scope
+    plan: Plan
+    variables: tuple[str, ...]
+    terms: tuple[Attribute, ...]
+    keys: tuple[KeyColumn, ...]
+    features: tuple[str, ...]
+    feature_names: tuple[str, ...]
+
+
+def lower_derived(derived: Derived, facts: Facts) -> Plan:
+    """The plan of a derived relation: its distinct bindings."""
+    assert not isinstance(derived.definition, Nearest)
+    lowering = _Lowering(facts, derived.parameters, derived.definition)
+    return lowering.finish((), is_distinct=True)
+
+
+def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
+    """The plan of a template: one row for each binding."""
+    lowering = _Lowering(facts, template.parameters, template.where)
+    scope = lowering.scope
+    terms = scope_terms(template.over, scope)
+    outputs: list[tuple[str, Term, str]] = []
+    variables = []
+    for place, item in enumerate(terms):
+        variables.append(f"v{place}")
+        outputs.append((f"v{place}", lowering.column_of(item.binder), "integer"))
+    keys, features, names = [], [], []
+    bag = template.by[0] if len(template.by) == 1 and isinstance(scope.type_of(template.by[0]), Bag) else None
+    for k, key in enumerate(template.per):
+        kind = scope.type_of(key)
+        keys.append(KeyColumn(f"k{k}", kind))
+        is_coded = isinstance(kind, EntityType | DomainType | Bool | Integer)
+        outputs.append((f"k{k}", lowering.term(key), "integer" if is_coded else "text"))
+    if isinstance(bag, Attribute):
+        kind = scope.type_of(bag)
+        assert isinstance(kind, Bag)
+        alias = lowering.scan_bag(bag)
+        keys.append(KeyColumn("k0", DomainType(kind.domain)))
+        outputs.append(("k0", Column(alias, "code"), "integer"))
+        outputs.append(("f0", Column(alias, "count"), "double"))
+        features, names = ["f0"], [f"{bag.binder}.{bag.attribute}"]
+    elif not _is_constant_one(template.by):
+        for feature in template.by:
+            for name, term in lowering.feature(feature):
+                features.append(f"f{len(features)}")
+                names.append(name)
+                outputs.append((features[-1], term, "double"))
+    plan = lowering.finish(tuple(outputs), is_distinct=lowering.has_existentials)
+    return LoweredTemplate(
+        template, scope, plan, tuple(variables), tuple(terms), tuple(keys), tuple(features), tuple(names)
+    )
+
+
+def _is_constant_one(by: tuple[Expression, ...]) -> bool:
+    return not by or (len(by) == 1 and isinstance(by[0], Number) and by[0].value == 1)
+
+
+@dataclass
+class _Lowering:
+    """One declaration's plan in the making."""
+
+    facts: Facts
+    parameters: tuple[Parameter, ...]
+    where: Expression | None
+    scans: list[Scan] = field(default_factory=list)
+    equalities: list[tuple[Column, Column]] = field(default_factory=list)
+    filters: list[Condition] = field(default_factory=list)
+    columns: dict[str, Column] = field(default_factory=dict)
+    """Where each name's vid or code stands."""
+    lookups: dict[str, str] = field(default_factory=dict)
+    """The alias of the entity table of each name whose attributes are read."""
+    atoms: dict[Atom, str] = field(default_factory=dict)
+    """The alias of the scan of each atom that holds in every row."""
+    outer: _Lowering | None = None
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        self.scope = self.outer.scope if self.outer else Scope(self.facts.spec, self.parameters, self.where)
+        parts = conjuncts(self.where)
+        for part in parts:
+            if isinstance(part, Atom):
+                self.scan_atom(part)
+            elif isinstance(part, Member):
+                self._scan_member(part)
+        if self.outer is None:
+            for parameter in self.parameters:
+                if parameter.name not in self.columns and self.facts.spec.entity(parameter.sort):
+                    self._lookup(parameter.name)
+        for part in parts:
+            if not isinstance(part, Atom | Member):
+                self._condition_or_join(part)
+
+    @property
+    def has_existentials(self) -> bool:
+        return len(self.scope.sorts) > len(self.scope.binders)
+
+    def finish(self, outputs: tuple[tuple[str, Term, str], ...], *, is_distinct: bool) -> Plan:
+        bindings = tuple((p.name, self.column_of(p.name)) for p in self.parameters)
+        return Plan(
+            tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs
+        )
+
+    # Names and scans
+
+    def column_of(self, name: str) -> Column:
+        """Where a name's vid or code stands; an entity that nothing has mentioned yet is scanned."""
+        if name in self.columns:
+            return self.columns[name]
+        if self.outer is not None and name in self.outer.columns:
+            return self.outer.columns[name]
+        self._lookup(name)
+        return self.columns[name]
+
+    def _bind(self, name: str, column: Column) -> None:
+        if name in self.columns:
+            self.equalities.append((self.columns[name], column))
+        elif self.outer is not None and name in self.outer.columns:
+            self.equalities.append((self.outer.columns[name], column))
+        else:
+            self.columns[name] = column
+
+    def _scan(self, table: str, *, is_lookup: bool = False) -> str:
+        alias = f"{self.prefix}t{len(self.scans)}"
+        self.scans.append(Scan(table, alias, is_lookup))
+        return alias
+
+    def _lookup(self, name: str) -> str:
+        """The alias of the entity table that holds a name's attributes."""
+        if name in self.lookups:
+            return self.lookups[name]
+        known = name in self.columns or (self.outer is not None and name in self.outer.columns)
+        alias = self._scan(f"ent_{self.scope.sorts[name]}", is_lookup=known)
+        self.lookups[name] = alias
+        self._bind(name, Column(alias, "vid"))
+        return alias
+
+    def scan_atom(self, atom: Atom) -> str:
+        """Joins a relation, so that the atom holds in every row."""
+        if atom in self.atoms:
+            return self.atoms[atom]
+        alias = self.atoms[atom] = self._scan(f"rel_{atom.relation}")
+        relation = self.facts.spec.relation(atom.relation)
+        assert relation is not None
+        for k, (argument, parameter) in enumerate(zip(atom.arguments, relation.parameters, strict=True)):
+            self._join(argument, parameter.sort, Column(alias, f"a{k}"))
+        return alias
+
+    def _join(self, argument: Expression, sort: str, column: Column) -> None:
+        """An argument is the same as a column: a name is bound to it, a constant compared."""
+        if isinstance(argument, Name) and argument.name in self.scope.sorts:
+            self._bind(argument.name, column)
+        else:
+            self.filters.append(Compare("==", column, self._code(argument, sort)))
+
+    def _scan_member(self, member: Member) -> None:
+        alias = self.scan_bag(member.bag)
+        kind = self.scope.type_of(member.bag)
+        assert isinstance(kind, Bag)
+        self._join(member.element, kind.domain, Column(alias, "code"))
+
+    def scan_bag(self, bag: Attribute) -> str:
+        """Joins a bag: one row for each of its values."""
+        alias = self._scan(f"bag_{self.scope.sorts[bag.binder]}_{bag.attribute}")
+        self._bind(bag.binder, Column(alias, "vid"))
+        return alias
+
+    def _code(self, constant: Expression, domain: str) -> Constant:
+        value = self.scope.constant(constant, domain)
+        values = self.facts.domains[domain]
+        # A value that the data does not have equals nothing; no code is negative.
+        return Constant(values.index(value) if value in values else -1)
+
+    # Conditions
+
+    def _condition_or_join(self, part: Expression) -> None:
+        if isinstance(part, Comparison) and part.operator == "==":
+            sides = (self.operand(part.left, part.right), self.operand(part.right, part.left))
+            if isinstance(sides[0], Column) and isinstance(sides[1], Column):
+                self.equalities.append((sides[0], sides[1]))
+                return
+        self.filters.append(self.condition(part))
+
+    def condition(self, node: Expression) -> Condition:
+        """A condition; atoms that may or may not hold become EXISTS."""
+        match node:
+            case Connective("=>", left, right):
+                return Combine("or", (Combine("not", (self.condition(left),)), self.condition(right)))
+            case Connective("<=>", left, right):
+                both = Combine("and", (self.condition(left), self.condition(right)))
+                neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
+                return Combine("or", (both, neither))
+            case Connective(operator, left, right):
+                return Combine(operator, (self.condition(left), self.condition(right)))
+            case Not(operand):
+                return Combine("not", (self.condition(operand),))
+            case Atom() | Member():
+                return self._exists(node)
+            case Comparison(operator, left, right):
+                if isinstance(self.scope.type_of(left), Bool) and not isinstance(left, Attribute | Truth | TupleAttribute):
+                    both = Combine("and", (self.condition(left), self.condition(right)))
+                    neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
+                    equal = Combine("or", (both, neither))
+                    return equal if operator == "==" else Combine("not", (equal,))
+                return Compare(operator, self.operand(left, right), self.operand(right, left))
+        return Holds(self.term(node))
+
+    def _exists(self, node: Atom | Member) -> Condition:
+        for name in self._names_of(node):
+            if name in self.scope.binders:
+                self.column_of(name)
+        inner = _Lowering(
+            self.facts, (), node, outer=self, prefix=f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
+        )
+        return Exists(Plan(tuple(inner.scans), tuple(inner.equalities), tuple(inner.filters)))
+
+    @staticmethod
+    def _names_of(node: Atom | Member) -> list[str]:
+        arguments = node.arguments if isinstance(node, Atom) else (node.element, Name(node.bag.binder))
+        return [a.name for a in arguments if isinstance(a, Name)]
+
+    def operand(self, node: Expression, other: Expression) -> Term:
+        """A side of a comparison; a constant is read as a value of the other side's type."""
+        if isinstance(node, Name) and node.name in self.scope.sorts:
+            return self.column_of(node.name)
+        if isinstance(node, Name | Number | Text | Negative):
+            kind = self.scope.type_of(other) if not isinstance(other, Number | Text) else None
+            if isinstance(kind, DomainType) and self.scope.constant(node, kind.domain) is not None:
+                return self._code(node, kind.domain)
+            if isinstance(kind, Date):
+                return Call("date", (self.term(node),))
+        return self._numeric_if_range(node, other)
+
+    def _numeric_if_range(self, node: Expression, other: Expression) -> Term:
+        """A range's code is its distance from the lowest value: against other numbers it becomes the value itself."""
+        term, kind = self.term(node), self.scope.type_of(node)
+        if not isinstance(kind, DomainType):
+            return term
+        against = self.scope.type_of(other, kind)
+        return term if against == kind else self._range_value(term, kind)
+
+    def _range_value(self, term: Term, kind: ValueType) -> Term:
+        domain = self.facts.spec.domain(kind.domain) if isinstance(kind, DomainType) else None
+        low = getattr(domain, "low", 0)
+        return Call("+", (term, Constant(low))) if low else term
+
+    # Terms
+
+    def term(self, node: Expression) -> Term:
+        """A term as stored: things as vids, values of domains as codes."""
+        match node:
+            case Name(name):
+                return self.column_of(name)
+            case Number(value) | Text(value) | Truth(value):
+                return Constant(value)
+            case Attribute(binder, attribute):
+                return Column(self._lookup(binder), attribute)
+            case TupleAttribute(atom, attribute):
+                return Column(self.scan_atom(atom), attribute)
+            case Negative(operand):
+                return Call("negative", (self.number(operand),))
+            case Arithmetic(operator, left, right):
+                return Call(operator, (self.number(left), self.number(right)))
+            case Function(name, arguments):
+                return Call(name, tuple(self.number(a) for a in arguments))
+        raise AssertionError(f"the checker lets no {type(node).__name__} stand as a term")
+
+    def number(self, node: Expression) -> Term:
+        """A term as a number: ranges by value, all else as stored."""
+        return self._range_value(self.term(node), self.scope.type_of(node))
+
+    def feature(self, node: Expression) -> list[tuple[str, Term]]:
+        """The columns of one item of `by`, each with its name."""
+        kind = self.scope.type_of(node)
+        if isinstance(kind, Vector) and isinstance(node, Attribute):
+            length = self.facts.vector_lengths[self.scope.sorts[node.binder], node.attribute]
+            vector = self.term(node)
+            return [(f"{expression(node)}[{d}]", Component(vector, d)) for d in range(length)]
+        return [(expression(node), self.number(node))]

@@ -1,0 +1,200 @@
+"""Plans as SQL, written through SQLGlot from an allow-list of nodes; every column is aliased."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from sqlglot import exp
+
+from relcrf.grounding.plan import (
+    Call,
+    Column,
+    Combine,
+    Compare,
+    Component,
+    Condition,
+    Constant,
+    Exists,
+    Holds,
+    Plan,
+    Scan,
+    Term,
+)
+
+_COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
+_TYPES = {"integer": "INTEGER", "float": "FLOAT", "double": "DOUBLE", "text": "VARCHAR"}
+
+
+def fetch(plan: Plan, order: Sequence[str] = ()) -> str:
+    """All outputs of all bindings, in the order of the named outputs."""
+    outputs = [exp.cast(term(t), _TYPES[kind]).as_(name, quoted=True) for name, t, kind in plan.outputs]
+    select = _body(plan, [*outputs, *_bindings(plan)] if plan.is_distinct else outputs)
+    if plan.is_distinct:
+        names = [exp.column(name, quoted=True).as_(name, quoted=True) for name, _, _ in plan.outputs]
+        select = exp.select(*names).from_(select.distinct().subquery("bindings"))
+    return _text(select.order_by(*(exp.column(name, quoted=True) for name in order)) if order else select)
+
+
+def create(plan: Plan, table: str) -> str:
+    """Makes a table of the distinct bindings, its columns a0, a1, ..."""
+    columns = [_column(c).as_(f"a{k}", quoted=True) for k, (_, c) in enumerate(plan.bindings)]
+    return f'CREATE OR REPLACE TABLE "{table}" AS {_text(_body(plan, columns).distinct())}'
+
+
+def count(plan: Plan) -> str:
+    """The number of bindings, as `n`."""
+    if not plan.is_distinct:
+        return _text(_body(plan, [exp.Count(this=exp.Star()).as_("n")]))
+    inner = _body(plan, _bindings(plan)).distinct()
+    return _text(exp.select(exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings")))
+
+
+def count_distinct(plan: Plan, names: Sequence[str]) -> str:
+    """The number of distinct combinations of some outputs, as `n`."""
+    terms = {name: (t, kind) for name, t, kind in plan.outputs}
+    columns = [exp.cast(term(terms[n][0]), _TYPES[terms[n][1]]).as_(n, quoted=True) for n in names]
+    inner = _body(plan, columns).distinct()
+    return _text(exp.select(exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings")))
+
+
+def _text(select: exp.Expression) -> str:
+    return select.sql(dialect="duckdb")
+
+
+def _bindings(plan: Plan) -> list[exp.Expression]:
+    return [_column(c).as_(f"binder_{name}", quoted=True) for name, c in plan.bindings]
+
+
+def _body(plan: Plan, columns: list[exp.Expression]) -> exp.Select:
+    """SELECT ... FROM ... WHERE, joins as equalities of columns."""
+    select = exp.select(*columns)
+    if not plan.scans:
+        return select
+    select = select.from_(_table(plan.scans[0]))
+    for scan in plan.scans[1:]:
+        select = select.join(_table(scan), join_type="cross")
+    conditions: list[exp.Expression] = [exp.EQ(this=_column(a), expression=_column(b)) for a, b in plan.equalities]
+    conditions += [condition(f) for f in plan.filters]
+    return select.where(*conditions) if conditions else select
+
+
+def _table(scan: Scan) -> exp.Expression:
+    return exp.alias_(exp.table_(scan.table, quoted=True), scan.alias, table=True, quoted=True)
+
+
+def _column(column: Column) -> exp.Column:
+    return exp.column(column.name, table=column.alias, quoted=True)
+
+
+def condition(node: Condition) -> exp.Expression:
+    """A condition; conditions under `not` are made two-valued first, since a missing value makes them not hold."""
+    match node:
+        case Compare(operator, left, right):
+            return _COMPARISONS[operator](this=term(left), expression=term(right))
+        case Holds(inner):
+            return term(inner)
+        case Combine("not", (part,)):
+            return exp.Not(this=exp.Paren(this=exp.Coalesce(this=exp.Paren(this=condition(part)), expressions=[exp.false()])))
+        case Combine("or", parts):
+            return exp.Paren(this=exp.or_(*(condition(p) for p in parts)))
+        case Combine(_, parts):
+            return exp.Paren(this=exp.and_(*(condition(p) for p in parts)))
+        case Exists(plan):
+            return exp.Exists(this=_body(plan, [exp.Literal.number(1).as_("one")]))
+    raise AssertionError(f"{node} is no condition")
+
+
+def term(node: Term) -> exp.Expression:
+    """A term."""
+    match node:
+        case Column():
+            return _column(node)
+        case Constant(value):
+            if isinstance(value, bool):
+                return exp.true() if value else exp.false()
+            if isinstance(value, str):
+                return exp.Literal.string(value)
+            literal = exp.Literal.number(repr(abs(value)))
+            return exp.Paren(this=exp.Neg(this=literal)) if value < 0 else literal
+        case Component(vector, index):
+            return exp.Anonymous(this="array_extract", expressions=[term(vector), exp.Literal.number(index + 1)])
+        case Call(name, arguments):
+            return _CALLS[name](*(term(a) for a in arguments))
+    raise AssertionError(f"{node} is no term")
+
+
+def _case(condition: exp.Expression, then: exp.Expression) -> exp.Expression:
+    """`then` where the condition holds, else missing."""
+    return exp.Case(ifs=[exp.If(this=condition, true=then)])
+
+
+def _real(node: exp.Expression) -> exp.Expression:
+    return exp.cast(node, "DOUBLE")
+
+
+def _function(name: str) -> Callable[..., exp.Expression]:
+    return lambda *arguments: exp.Anonymous(this=name, expressions=list(arguments))
+
+
+def _binary(kind: type[exp.Binary]) -> Callable[..., exp.Expression]:
+    return lambda left, right: exp.Paren(this=kind(this=_real(left), expression=_real(right)))
+
+
+def _above(bound: int, name: str) -> Callable[..., exp.Expression]:
+    """A function of numbers above a bound."""
+    limit = exp.Literal.number(0) if bound == 0 else exp.Neg(this=exp.Literal.number(-bound))
+    return lambda x: _case(exp.GT(this=_real(x), expression=limit), exp.Anonymous(this=name, expressions=[_real(x)]))
+
+
+def _log1p(x: exp.Expression) -> exp.Expression:
+    shifted = exp.Paren(this=exp.Add(this=exp.Literal.number(1), expression=_real(x)))
+    above = exp.GT(this=_real(x.copy()), expression=exp.Neg(this=exp.Literal.number(1)))
+    return _case(above, exp.Anonymous(this="ln", expressions=[shifted]))
+
+
+def _sqrt(x: exp.Expression) -> exp.Expression:
+    above = exp.GTE(this=_real(x), expression=exp.Literal.number(0))
+    return _case(above, exp.Anonymous(this="sqrt", expressions=[_real(x.copy())]))
+
+
+def _divide(left: exp.Expression, right: exp.Expression) -> exp.Expression:
+    nonzero = exp.NEQ(this=_real(right), expression=exp.Literal.number(0))
+    return _case(nonzero, exp.Paren(this=exp.Div(this=_real(left), expression=_real(right.copy()))))
+
+
+def _cosine(a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    def squared(v: exp.Expression) -> exp.Expression:
+        return exp.Anonymous(this="array_inner_product", expressions=[v.copy(), v.copy()])
+
+    both = exp.and_(*(exp.GT(this=squared(v), expression=exp.Literal.number(0)) for v in (a, b)))
+    value = exp.Anonymous(this="array_cosine_similarity", expressions=[a, b])
+    return exp.Case(ifs=[exp.If(this=both, true=value)], default=exp.Literal.number(0))
+
+
+_CALLS: dict[str, Callable[..., exp.Expression]] = {
+    "+": _binary(exp.Add),
+    "-": _binary(exp.Sub),
+    "*": _binary(exp.Mul),
+    "/": _divide,
+    "negative": lambda x: exp.Paren(this=exp.Neg(this=_real(x))),
+    "log": _above(0, "ln"),
+    "log1p": _log1p,
+    "exp": lambda x: exp.Anonymous(this="exp", expressions=[_real(x)]),
+    "sqrt": _sqrt,
+    "abs": lambda x: exp.Anonymous(this="abs", expressions=[_real(x)]),
+    "least": lambda a, b: _either(exp.LTE, a, b),
+    "greatest": lambda a, b: _either(exp.GTE, a, b),
+    "cosine": _cosine,
+    "dot": _function("array_inner_product"),
+    "distance": _function("array_distance"),
+    "number": _real,
+    "date": lambda x: exp.cast(x, "DATE"),
+}
+"""How each function of the language prints. Outside its domain a function is missing, never an error."""
+
+
+def _either(kind: type[exp.Binary], a: exp.Expression, b: exp.Expression) -> exp.Expression:
+    """The one of two numbers that the comparison prefers; missing where either is (SQL's own LEAST skips it)."""
+    better = exp.If(this=kind(this=_real(a), expression=_real(b)), true=_real(a.copy()))
+    worse = exp.If(this=exp.Not(this=kind(this=_real(a.copy()), expression=_real(b.copy()))), true=_real(b.copy()))
+    return exp.Case(ifs=[better, worse])

@@ -1,0 +1,427 @@
+"""Whether a specification's declarations fit together: all mistakes, one diagnostic for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
+from relcrf.language.parse import CLAUSES, DECLARATIONS, LATER
+from relcrf.model.expressions import (
+    Atom,
+    Attribute,
+    Comparison,
+    Connective,
+    Expression,
+    Function,
+    Member,
+    Name,
+    Not,
+    Number,
+    Text,
+    Truth,
+    TupleAttribute,
+    conjuncts,
+    walk,
+)
+from relcrf.model.functions import FUNCTIONS, MEASURES
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    Derived,
+    Entity,
+    EnumeratedDomain,
+    ModelSpec,
+    Nearest,
+    Parameter,
+    RangeDomain,
+    Relation,
+    Template,
+)
+from relcrf.model.types import (
+    SCALARS,
+    Bag,
+    Bool,
+    DomainType,
+    EntityType,
+    Integer,
+    Real,
+    String,
+    ValueType,
+    Vector,
+)
+from relcrf.model.typing import Scope, TypeProblem
+
+MAX_RANGE = 1_000_000
+RESERVED = {*DECLARATIONS, *CLAUSES, *LATER, *SCALARS, *FUNCTIONS, "predict", "bag", "of", "open", "nearest", "true", "false"}
+
+
+def check(spec: ModelSpec) -> list[Diagnostic]:
+    """Every mistake and doubt, in the order of the text."""
+    checker = _Checker(spec)
+    found = list(checker.run())
+
+    def place(diagnostic: Diagnostic) -> tuple[int, int]:
+        span = diagnostic.place
+        return (span.line, span.column) if isinstance(span, Span) else (0, 0)
+
+    return sorted(found, key=place)
+
+
+def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
+    """The warnings of a model without errors.
+
+    Args:
+        problems: errors that parsing has already found.
+
+    Raises:
+        ModelError: with all errors, of parsing and of checking.
+    """
+    problems = list(problems)
+    found = check(spec)
+    if problems:
+        # What a broken declaration would have declared is missing: say only what does not depend on that.
+        found = [d for d in found if d.code not in ("E102", "E104", "E120", "E137", "E138")]
+    errors = problems + [d for d in found if d.is_error]
+    if errors:
+        raise ModelError(sorted(errors, key=lambda d: d.place.line if isinstance(d.place, Span) else 0))
+    return found
+
+
+class _Checker:
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    def run(self) -> Iterator[Diagnostic]:
+        yield from self._names()
+        for domain in self.spec.domains:
+            yield from self._domain(domain)
+        for entity in self.spec.entities:
+            yield from self._attributes(entity, entity.attributes)
+        for relation in self.spec.relations:
+            yield from self._parameters(relation)
+            yield from self._attributes(relation, relation.attributes)
+        yield from self._cycles()
+        for derived in self.spec.derived:
+            yield from self._derived(derived)
+        for template in self.spec.templates:
+            yield from self._template(template)
+        if not any(a.predicted for entity in self.spec.entities for a in entity.attributes):
+            yield Diagnostic("E137", "the model predicts nothing", self._end(), "mark an attribute with 'predict'")
+        if not self.spec.templates:
+            yield Diagnostic("E138", "the model has no template", self._end(), "without templates there is nothing to learn")
+
+    def _end(self) -> Span | None:
+        """The end of the text, for what is missing in the whole."""
+        source = self.spec.source
+        if source is None:
+            return None
+        lines = source.text.splitlines() or [""]
+        return Span(source, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
+
+    # Declarations
+
+    def _names(self) -> Iterator[Diagnostic]:
+        seen: dict[tuple[bool, str], Span | None] = {}
+        for declaration in self.spec.declarations:
+            key = (isinstance(declaration, Template), declaration.name)
+            if key in seen:
+                first = seen[key]
+                note = (f"the first stands in line {first.line}",) if first else ()
+                message = f"'{declaration.name}' is declared twice"
+                yield Diagnostic("E121", message, declaration.span, "give one of them another name", note)
+            seen.setdefault(key, declaration.span)
+            if declaration.name in RESERVED:
+                message = f"'{declaration.name}' is a word of the language and cannot be a name"
+                yield Diagnostic("E139", message, declaration.span)
+
+    def _domain(self, domain: object) -> Iterator[Diagnostic]:
+        if isinstance(domain, RangeDomain) and not 0 <= domain.high - domain.low < MAX_RANGE:
+            what = "is empty" if domain.high < domain.low else f"has more than {MAX_RANGE:,} values"
+            yield Diagnostic("E134", f"the range {domain.low}..{domain.high} {what}", domain.span, "write low..high")
+        if isinstance(domain, EnumeratedDomain):
+            yield from self._twice(domain.values, "value", domain.span)
+
+    @staticmethod
+    def _twice(names: Iterable[str], what: str, span: Span | None) -> Iterator[Diagnostic]:
+        seen: set[str] = set()
+        for name in names:
+            if name in seen:
+                yield Diagnostic("E122", f"the {what} '{name}' stands twice", span, "each must be there once")
+            seen.add(name)
+
+    def _attributes(self, owner: Entity | Relation, attributes: tuple[AttributeDeclaration, ...]) -> Iterator[Diagnostic]:
+        seen: set[str] = set()
+        for attribute in attributes:
+            if attribute.name in seen:
+                yield Diagnostic("E122", f"the attribute '{attribute.name}' stands twice", attribute.span)
+            seen.add(attribute.name)
+            name = getattr(attribute.type, "domain", None)
+            if name is not None and self.spec.domain(name) is None:
+                known = [*SCALARS, *(d.name for d in self.spec.domains)]
+                hint = suggestion(name, known) or f"the types are {listing(known, 12)}"
+                yield Diagnostic("E120", f"unknown type '{name}'", attribute.span, hint)
+            elif attribute.predicted and isinstance(owner, Relation):
+                message = "attributes of tuples cannot be predicted"
+                yield Diagnostic("E123", message, attribute.span, "predict an attribute of an entity")
+            elif attribute.predicted and not isinstance(attribute.type, DomainType | Bool):
+                message = f"an attribute of type {attribute.type} cannot be predicted"
+                yield Diagnostic("E123", message, attribute.span, "predict a value of a domain, or bool")
+            elif isinstance(owner, Relation) and isinstance(attribute.type, Bag | Vector):
+                message = f"attributes of tuples cannot be of type {attribute.type}"
+                yield Diagnostic("E123", message, attribute.span, "give it to an entity")
+
+    def _parameters(self, declaration: Relation | Derived | Template) -> Iterator[Diagnostic]:
+        if not declaration.parameters:
+            yield Diagnostic("E136", f"'{declaration.name}' has no arguments", declaration.span)
+        yield from self._twice((p.name for p in declaration.parameters), "argument", declaration.span)
+        for parameter in declaration.parameters:
+            if self.spec.entity(parameter.sort) is None and self.spec.domain(parameter.sort) is None:
+                known = [d.name for d in (*self.spec.entities, *self.spec.domains)]
+                hint = suggestion(parameter.sort, known) or f"the types are {listing(known)}"
+                yield Diagnostic("E120", f"unknown type '{parameter.sort}'", parameter.span, hint)
+            if parameter.name in RESERVED:
+                message = f"'{parameter.name}' is a word of the language and cannot be a name"
+                yield Diagnostic("E139", message, parameter.span)
+
+    def _is_sound(self, parameters: tuple[Parameter, ...]) -> bool:
+        return all(self.spec.entity(p.sort) or self.spec.domain(p.sort) for p in parameters)
+
+    # Derived relations
+
+    def _cycles(self) -> Iterator[Diagnostic]:
+        uses = {
+            d.name: {n.relation for n in walk(d.definition) if isinstance(n, Atom)}
+            for d in self.spec.derived
+            if not isinstance(d.definition, Nearest)
+        }
+        for derived in self.spec.derived:
+            path, reached = [derived.name], uses.get(derived.name, set())
+            frontier = [(name, [*path, name]) for name in sorted(reached)]
+            visited: set[str] = set()
+            while frontier:
+                name, path = frontier.pop()
+                if name == derived.name:
+                    message = f"'{derived.name}' is derived from itself"
+                    hint = "recursion is a part of the language that this version does not have yet"
+                    yield Diagnostic("E131", message, derived.span, hint, (" -> ".join(path),))
+                    break
+                if name not in visited:
+                    visited.add(name)
+                    frontier += [(n, [*path, n]) for n in sorted(uses.get(name, ()))]
+
+    def _derived(self, derived: Derived) -> Iterator[Diagnostic]:
+        yield from self._parameters(derived)
+        if not self._is_sound(derived.parameters):
+            return
+        if isinstance(derived.definition, Nearest):
+            yield from self._nearest(derived, derived.definition)
+            return
+        scope = Scope(self.spec, derived.parameters, derived.definition)
+        problems = list(self._condition(scope, derived.definition))
+        yield from problems
+        if not problems:
+            yield from self._ties(scope, derived.name, derived.span)
+
+    def _nearest(self, derived: Derived, nearest: Nearest) -> Iterator[Diagnostic]:
+        span, measure = nearest.span, nearest.measure
+        sorts = {p.sort for p in derived.parameters}
+        if len(derived.parameters) != 2 or len(sorts) != 1 or not self.spec.entity(next(iter(sorts))):
+            yield Diagnostic("E133", "nearest neighbours are pairs of things of one entity", derived.span)
+            return
+        if nearest.count < 1:
+            yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
+            return
+        scope = Scope(self.spec, derived.parameters, None)
+        try:
+            scope.type_of(measure)
+        except TypeProblem as problem:
+            yield problem.diagnostic
+            return
+        a, b = (p.name for p in derived.parameters)
+        arguments = measure.arguments if isinstance(measure, Function) and measure.name in MEASURES else ()
+        is_sound = (
+            len(arguments) == 2
+            and all(isinstance(x, Attribute) for x in arguments)
+            and {x.binder for x in arguments if isinstance(x, Attribute)} == {a, b}
+            and len({x.attribute for x in arguments if isinstance(x, Attribute)}) == 1
+        )
+        if not is_sound:
+            message = "nearest neighbours need a measure of one vector attribute of both"
+            example = f"{MEASURES[0]}({a}.v, {b}.v)"
+            yield Diagnostic("E133", message, measure.span, f"write {listing(MEASURES)} of it, such as {example}")
+
+    # Templates
+
+    def _template(self, template: Template) -> Iterator[Diagnostic]:
+        yield from self._parameters(template)
+        for name, strength in (("l1", template.options.l1), ("l2", template.options.l2)):
+            if strength is not None and strength < 0:
+                yield Diagnostic("E135", f"the penalty {name} of '{template.name}' is negative", template.span)
+        if not self._is_sound(template.parameters):
+            return
+        scope = Scope(self.spec, template.parameters, template.where)
+        problems = []
+        if template.where is not None:
+            problems += list(self._condition(scope, template.where))
+        problems += list(self._over(scope, template))
+        problems += [p for key in template.per for p in self._key(scope, key)]
+        problems += [p for feature in template.by for p in self._feature(scope, feature, template)]
+        yield from problems
+        if not problems:
+            yield from self._ties(scope, template.name, template.span)
+        if template.options.fixed and template.options.init is None:
+            hint = "give the weight with 'init', or leave 'fixed' out"
+            yield Diagnostic("W202", f"the weights of '{template.name}' are fixed at 0: it does nothing", template.span, hint)
+
+    def _typed(self, scope: Scope, expression: Expression) -> ValueType | Diagnostic:
+        try:
+            return scope.type_of(expression)
+        except TypeProblem as problem:
+            return problem.diagnostic
+
+    def _condition(self, scope: Scope, condition: Expression) -> Iterator[Diagnostic]:
+        """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
+        for part in conjuncts(condition):
+            kind = self._typed(scope, part)
+            if isinstance(kind, Diagnostic):
+                yield kind
+            elif not isinstance(kind, Bool):
+                yield Diagnostic("E110", "a condition is needed here", part.span, "compare it, or name a relation")
+            else:
+                yield from self._evidence(scope, part, "a condition")
+
+    def _evidence(self, scope: Scope, expression: Expression, what: str) -> Iterator[Diagnostic]:
+        for term in scope.random_terms(expression)[:1]:
+            message = f"{what} looks at '{term.binder}.{term.attribute}', which is predicted"
+            hint = "only 'over' speaks of random attributes; elsewhere use evidence"
+            yield Diagnostic("E124", message, term.span, hint)
+
+    def _binders_only(self, scope: Scope, expression: Expression, clause: str) -> Iterator[Diagnostic]:
+        for node in walk(expression):
+            name = node.binder if isinstance(node, Attribute) else node.name if isinstance(node, Name) else None
+            if name in scope.sorts and name not in scope.binders:
+                message = f"'{name}' is no binder: 'where' only says that there is one"
+                sort = scope.sorts[name]
+                yield Diagnostic("E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders")
+                return
+
+    def _over(self, scope: Scope, template: Template) -> Iterator[Diagnostic]:
+        is_random = []
+        for item in template.over:
+            kind = self._typed(scope, item)
+            if isinstance(kind, Diagnostic):
+                yield kind
+                return
+            problems = list(self._binders_only(scope, item, "over"))
+            if problems:
+                yield problems[0]
+                return
+            is_random.append(bool(scope.random_terms(item)))
+        if not any(is_random):
+            known = [f"{e.name}.{a.name}" for e in self.spec.entities for a in e.attributes if a.predicted]
+            message = f"'over' of '{template.name}' has no random attribute"
+            hint = f"the predicted attributes are {listing(known)}" if known else "mark an attribute with 'predict'"
+            yield Diagnostic("E125", message, template.over[0].span, hint)
+            return
+        for item, random in zip(template.over, is_random, strict=True):
+            if len(template.over) > 1 and not (random and isinstance(item, Attribute)):
+                message = "'over' is a list of random attributes or a single formula"
+                hint = "join formulas with 'and'" if random else "evidence belongs into 'where', 'by' or 'per'"
+                yield Diagnostic("E126", message, item.span, hint)
+                return
+        if len(template.over) == 1 and not isinstance(template.over[0], Attribute):
+            yield from self._formula(scope, template.over[0])
+
+    def _formula(self, scope: Scope, formula: Expression) -> Iterator[Diagnostic]:
+        """Only random terms, constants, comparisons and connectives."""
+        random = scope.random_terms(formula)
+        for node in walk(formula):
+            is_evidence = (isinstance(node, Attribute) and node not in random) or (
+                isinstance(node, Name) and node.name in scope.sorts
+            )
+            if is_evidence or isinstance(node, Atom | TupleAttribute | Member):
+                yield Diagnostic("E128", "the formula of 'over' looks at evidence", node.span, "move it to 'where' or 'by'")
+                return
+            if not isinstance(node, Attribute | Name | Number | Text | Truth | Comparison | Connective | Not):
+                if isinstance(node, Function) or not _is_number(node):
+                    message = "the formula of 'over' computes; it can only compare random attributes"
+                    yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
+                    return
+        kind = scope.type_of(formula)
+        if not isinstance(kind, Bool):
+            yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
+
+    def _key(self, scope: Scope, key: Expression) -> Iterator[Diagnostic]:
+        kind = self._typed(scope, key)
+        if isinstance(kind, Diagnostic):
+            yield kind
+            return
+        yield from self._binders_only(scope, key, "per")
+        yield from self._evidence(scope, key, "'per'")
+        is_discrete = isinstance(kind, EntityType | DomainType | Bool | Integer | String)
+        if not isinstance(key, Name | Attribute) or not is_discrete:
+            hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"
+            yield Diagnostic("E129", f"'per' cannot separate weights by a {kind}", key.span, hint)
+
+    def _feature(self, scope: Scope, feature: Expression, template: Template) -> Iterator[Diagnostic]:
+        kind = self._typed(scope, feature)
+        if isinstance(kind, Diagnostic):
+            yield kind
+            return
+        yield from self._binders_only(scope, feature, "by")
+        yield from self._evidence(scope, feature, "'by'")
+        is_range = isinstance(kind, DomainType) and isinstance(self.spec.domain(kind.domain), RangeDomain)
+        if not isinstance(kind, Integer | Real | Bool | Vector | Bag) and not is_range:
+            hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
+            yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
+        elif isinstance(kind, Bool) and not isinstance(feature, Attribute):
+            hint = "put the condition into 'where' of a template of its own"
+            yield Diagnostic("E130", "a condition is no feature", feature.span, hint)
+        elif isinstance(kind, Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):
+            hint = "give it a template of its own, over one binder and without 'per'"
+            yield Diagnostic("E130", "a bag stands alone in 'by'", feature.span, hint)
+
+    def _ties(self, scope: Scope, name: str, span: Span | None) -> Iterator[Diagnostic]:
+        """Binders that nothing connects: values that range over nothing, and cross products."""
+        group = {binder: {binder} for binder in scope.sorts}
+
+        def tie(names: set[str]) -> None:
+            joined = set().union(*(group[n] for n in names)) if names else set()
+            for n in joined:
+                group[n] = joined
+
+        bound: set[str] = set()
+        for part in conjuncts(scope.where):
+            names = {n for n in _names_in(part) if n in group}
+            if isinstance(part, Atom | Member) or (isinstance(part, Comparison) and part.operator == "=="):
+                tie(names)
+            if isinstance(part, Atom | Member):
+                bound |= names
+            elif isinstance(part, Connective) and part.operator == "or":
+                tie(names)
+                bound |= names
+            for node in walk(part):
+                if isinstance(node, TupleAttribute):
+                    tie({n for n in _names_in(node) if n in group})
+                    bound |= {n for n in _names_in(node) if n in group}
+        for binder, sort in scope.sorts.items():
+            if self.spec.domain(sort) is not None and binder not in bound:
+                message = f"nothing in '{name}' says which values of {sort} '{binder}' takes"
+                hint = f"tie it in 'where' with a relation or a bag: {binder} in thing.bag"
+                yield Diagnostic("E132", message, span, hint)
+                return
+        parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
+        if len(parts) > 1:
+            names_of = ["{" + ", ".join(b for b in scope.binders if b in part) + "}" for part in parts]
+            message = f"nothing ties the binders of '{name}' together: it grounds on every combination of {' x '.join(sorted(names_of))}"
+            hint = "name a relation in 'where', or an equality; 'relcrf plan' counts the groundings"
+            yield Diagnostic("W201", message, span, hint)
+
+
+def _names_in(expression: Expression) -> set[str]:
+    names = {node.name for node in walk(expression) if isinstance(node, Name)}
+    return names | {node.binder for node in walk(expression) if isinstance(node, Attribute)}
+
+
+def _is_number(node: Expression) -> bool:
+    """A negative number, written with its sign."""
+    return isinstance(getattr(node, "operand", None), Number)

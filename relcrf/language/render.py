@@ -1,0 +1,148 @@
+"""A specification as canonical text: what `parse` reads back as the same specification."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from relcrf.model.expressions import (
+    Arithmetic,
+    Atom,
+    Attribute,
+    Comparison,
+    Connective,
+    Expression,
+    Function,
+    Member,
+    Name,
+    Negative,
+    Not,
+    Number,
+    Text,
+    Truth,
+    TupleAttribute,
+)
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    Declaration,
+    Derived,
+    Entity,
+    EnumeratedDomain,
+    ModelSpec,
+    Nearest,
+    OpenDomain,
+    Parameter,
+    RangeDomain,
+    Relation,
+    Template,
+)
+
+_STRENGTH = {"<=>": 1, "=>": 2, "or": 3, "and": 4, "not": 5, "compare": 6, "+": 7, "-": 7, "*": 8, "/": 8, "negative": 9}
+_ATOM = 10
+
+
+def render(spec: ModelSpec) -> str:
+    """The text of a specification: a blank line between declarations, clauses on lines of their own."""
+    return "\n\n".join(_declaration(d) for d in spec.declarations) + "\n"
+
+
+def _declaration(node: Declaration) -> str:
+    match node:
+        case EnumeratedDomain(name, values):
+            return f"domain {name} = {{ {', '.join(_value(v) for v in values)} }}"
+        case RangeDomain(name, low, high):
+            return f"domain {name} = {low}..{high}"
+        case OpenDomain(name):
+            return f"domain {name} = open"
+        case Entity(name, attributes, key):
+            return f"entity {name}" + ("" if key == "id" else f"({key})") + _block(attributes)
+        case Relation(name, parameters, attributes):
+            return f"relation {name}({_parameters(parameters)})" + _block(attributes)
+        case Derived(name, parameters, definition):
+            head = f"derive {name}({_parameters(parameters)})"
+            if isinstance(definition, Nearest):
+                return f"{head} = nearest {definition.count} by {expression(definition.measure)}"
+            return f"{head}\n    where {expression(definition)}"
+        case Template():
+            return _template(node)
+    raise AssertionError(f"unknown declaration {node!r}")
+
+
+def _template(node: Template) -> str:
+    lines = [f"template {node.name}({_parameters(node.parameters)})"]
+    if node.where is not None:
+        lines.append(f"where {expression(node.where)}")
+    for clause, items in (("over", node.over), ("per", node.per), ("by", node.by)):
+        if items:
+            lines.append(f"{clause} " + ", ".join(expression(i) for i in items))
+    options = node.options
+    for name, value in (("init", options.init), ("l1", options.l1), ("l2", options.l2)):
+        if value is not None:
+            lines.append(f"{name} {value!r}")
+    if options.fixed:
+        lines.append("fixed")
+    return "\n    ".join(lines)
+
+
+def _value(value: str) -> str:
+    return value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, flags=re.ASCII) else json.dumps(value, ensure_ascii=False)
+
+
+def _parameters(parameters: tuple[Parameter, ...]) -> str:
+    return ", ".join(f"{p.name}: {p.sort}" for p in parameters)
+
+
+def _block(attributes: tuple[AttributeDeclaration, ...]) -> str:
+    if not attributes:
+        return ""
+    lines = [f"    {'predict ' if a.predicted else ''}{a.name} : {a.type}" for a in attributes]
+    return " {\n" + "\n".join(lines) + "\n}"
+
+
+def expression(node: Expression) -> str:
+    """An expression with no more brackets than it needs."""
+    return _expression(node)[0]
+
+
+def _expression(node: Expression) -> tuple[str, int]:
+    """The text and how strongly it binds."""
+    match node:
+        case Name(name):
+            return name, _ATOM
+        case Number(value):
+            return repr(value), _ATOM
+        case Text(value):
+            return json.dumps(value, ensure_ascii=False), _ATOM
+        case Truth(value):
+            return "true" if value else "false", _ATOM
+        case Attribute(binder, attribute):
+            return f"{binder}.{attribute}", _ATOM
+        case Atom(name, arguments) | Function(name, arguments):
+            return f"{name}({', '.join(expression(a) for a in arguments)})", _ATOM
+        case TupleAttribute(atom, attribute):
+            return f"{expression(atom)}.{attribute}", _ATOM
+        case Negative(operand):
+            return f"-{_inside(operand, _STRENGTH['negative'])}", _STRENGTH["negative"]
+        case Arithmetic(operator, left, right):
+            own = _STRENGTH[operator]
+            return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own
+        case Comparison(operator, left, right):
+            own = _STRENGTH["compare"]
+            return f"{_inside(left, own + 1)} {operator} {_inside(right, own + 1)}", own
+        case Member(element, bag):
+            own = _STRENGTH["compare"]
+            return f"{_inside(element, own + 1)} in {expression(bag)}", own
+        case Not(operand):
+            return f"not {_inside(operand, _STRENGTH['not'])}", _STRENGTH["not"]
+        case Connective("=>", left, right):
+            own = _STRENGTH["=>"]
+            return f"{_inside(left, own + 1)} => {_inside(right, own + 1)}", own
+        case Connective(operator, left, right):
+            own = _STRENGTH[operator]
+            return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own
+    raise AssertionError(f"unknown expression {node!r}")
+
+
+def _inside(node: Expression, least: int) -> str:
+    text, own = _expression(node)
+    return text if own >= least else f"({text})"

@@ -1,0 +1,350 @@
+"""Names and types in the clauses of a template or a derived relation.
+
+A `Scope` knows the binders and the existential names of one declaration and tells the type of any expression there, or
+raises a `TypeProblem` with the diagnostic. The checker uses it to find mistakes, grounding to read a checked model.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from relcrf.errors import Diagnostic, listing, suggestion
+from relcrf.model.expressions import (
+    Arithmetic,
+    Atom,
+    Attribute,
+    Comparison,
+    Connective,
+    Expression,
+    Function,
+    Member,
+    Name,
+    Negative,
+    Not,
+    Number,
+    Text,
+    Truth,
+    TupleAttribute,
+    walk,
+)
+from relcrf.model.functions import FUNCTIONS
+from relcrf.model.spec import AttributeDeclaration, EnumeratedDomain, ModelSpec, OpenDomain, Parameter, RangeDomain
+from relcrf.model.types import (
+    Bag,
+    Bool,
+    Date,
+    DomainType,
+    EntityType,
+    Integer,
+    Real,
+    String,
+    ValueType,
+    Vector,
+)
+
+
+class TypeProblem(Exception):
+    """An expression has no type; `diagnostic` says why."""
+
+    def __init__(self, code: str, message: str, at: Expression, hint: str | None = None, *notes: str) -> None:
+        self.diagnostic = Diagnostic(code, message, at.span, hint, notes)
+        super().__init__(message)
+
+
+class Scope:
+    """Names of one declaration.
+
+    Args:
+        spec: the whole model.
+        parameters: the binders.
+        where: the condition, in whose atoms a name that is no binder is existential.
+    """
+
+    def __init__(self, spec: ModelSpec, parameters: tuple[Parameter, ...], where: Expression | None) -> None:
+        self.spec = spec
+        self.binders = {p.name: p.sort for p in reversed(parameters)}
+        self.where = where
+
+    @cached_property
+    def sorts(self) -> dict[str, str]:
+        """The sort (entity or domain) of every binder, and then of every existential name by its first place."""
+        sorts = dict(self.binders)
+        for node in walk(self.where) if self.where is not None else ():
+            places: list[tuple[Expression, str]] = []
+            if isinstance(node, Atom):
+                relation = self.spec.relation(node.relation)
+                if relation is not None:
+                    pairs = zip(node.arguments, relation.parameters, strict=False)
+                    places = [(argument, parameter.sort) for argument, parameter in pairs]
+            elif isinstance(node, Member):
+                declared = self._declared(node.bag)
+                if declared is not None and isinstance(declared.type, Bag):
+                    places = [(node.element, declared.type.domain)]
+            for argument, sort in places:
+                if isinstance(argument, Name) and argument.name not in sorts and self.constant(argument, sort) is None:
+                    sorts[argument.name] = sort
+        return sorts
+
+    def _declared(self, attribute: Attribute) -> AttributeDeclaration | None:
+        entity = self.spec.entity(self.binders.get(attribute.binder, ""))
+        return entity.attribute(attribute.attribute) if entity else None
+
+    def constant(self, expression: Expression, domain: str) -> str | None:
+        """The value of a domain that an expression denotes, as the domain spells it; None where it denotes none."""
+        declared = self.spec.domain(domain)
+        if isinstance(expression, Text):
+            text = expression.value
+        elif isinstance(expression, Name) and isinstance(declared, EnumeratedDomain):
+            text = expression.name
+        elif isinstance(expression, Number) and isinstance(expression.value, int):
+            text = str(expression.value)
+        elif isinstance(expression, Negative) and isinstance(expression.operand, Number):
+            text = f"-{expression.operand.value}"
+        else:
+            return None
+        if isinstance(declared, OpenDomain):
+            return text
+        return text if declared is not None and text in declared.values else None
+
+    def random_terms(self, expression: Expression) -> list[Attribute]:
+        """The predicted attributes that an expression mentions, once each, in the order of their first mention."""
+        found: list[Attribute] = []
+        for node in walk(expression):
+            if isinstance(node, Attribute) and node not in found:
+                declared = self.attribute_declaration(node, quiet=True)
+                if declared is not None and declared.predicted:
+                    found.append(node)
+        return found
+
+    def attribute_declaration(self, node: Attribute, *, quiet: bool = False) -> AttributeDeclaration | None:
+        """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeProblem."""
+        sort = self.sorts.get(node.binder)
+        entity = self.spec.entity(sort) if sort else None
+        declared = entity.attribute(node.attribute) if entity else None
+        if declared is not None or quiet:
+            return declared
+        if sort is None:
+            raise self._unknown_name(node.binder, node)
+        if entity is None:
+            raise TypeProblem("E107", f"'{node.binder}' is a value of {sort}, which has no attributes", node)
+        known = [a.name for a in entity.attributes]
+        hint = suggestion(node.attribute, known) or (f"{entity.name} has {listing(known)}" if known else None)
+        raise TypeProblem("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
+
+    def _unknown_name(self, name: str, at: Expression) -> TypeProblem:
+        known = [*self.sorts, *self.spec.constants]
+        hint = suggestion(name, known) or f"the binders here are {listing(self.binders)}"
+        return TypeProblem("E104", f"unknown name '{name}'", at, hint)
+
+    def type_of(self, expression: Expression, expected: ValueType | None = None) -> ValueType:
+        """The type of an expression; `expected` tells which domain a constant is of.
+
+        Raises:
+            TypeProblem: where it has none.
+        """
+        match expression:
+            case Truth():
+                return Bool()
+            case Number(value):
+                return self._constant_type(expression, expected) or (Integer() if isinstance(value, int) else Real())
+            case Text():
+                return self._constant_type(expression, expected) or (Date() if isinstance(expected, Date) else String())
+            case Name():
+                return self._name_type(expression, expected)
+            case Attribute():
+                declared = self.attribute_declaration(expression)
+                assert declared is not None
+                return declared.type
+            case Atom():
+                self._check_arguments(expression)
+                return Bool()
+            case TupleAttribute(atom, name):
+                return self._tuple_attribute(expression, atom, name)
+            case Function():
+                return self._function_type(expression)
+            case Arithmetic(_, left, right):
+                kinds = [self._number(left), self._number(right)]
+                whole = all(isinstance(k, Integer) for k in kinds) and expression.operator != "/"
+                return Integer() if whole else Real()
+            case Negative(operand):
+                return self._constant_type(expression, expected) or self._number(operand)
+            case Comparison():
+                self._check_comparison(expression)
+                return Bool()
+            case Member(element, bag):
+                self._check_member(expression, element, bag)
+                return Bool()
+            case Not(operand):
+                self._truth(operand)
+                return Bool()
+            case Connective(_, left, right):
+                self._truth(left)
+                self._truth(right)
+                return Bool()
+        raise AssertionError(f"unknown expression {expression!r}")
+
+    def _constant_type(self, expression: Expression, expected: ValueType | None) -> ValueType | None:
+        """The expected domain, where the expression is one of its values."""
+        if not isinstance(expected, DomainType):
+            return None
+        if self.constant(expression, expected.domain) is not None:
+            return expected
+        domain = self.spec.domain(expected.domain)
+        if domain is None or (isinstance(domain, RangeDomain) and isinstance(expression, Number | Negative)):
+            return None
+        raise self._no_value(expression, expected.domain)
+
+    def _no_value(self, expression: Expression, domain: str) -> TypeProblem:
+        declared = self.spec.domain(domain)
+        known = declared.values if isinstance(declared, EnumeratedDomain) else ()
+        shown = {Name: "name", Number: "value", Text: "value"}.get(type(expression), "")
+        text = str(getattr(expression, shown, "")) if shown else "this"
+        if isinstance(declared, RangeDomain):
+            hint: str | None = f"{domain} is {declared.low}..{declared.high}"
+        else:
+            hint = suggestion(text, known) or (f"{domain} has {listing(known)}" if known else None)
+        return TypeProblem("E105", f"'{text}' is no value of {domain}", expression, hint)
+
+    def _name_type(self, expression: Name, expected: ValueType | None) -> ValueType:
+        sort = self.sorts.get(expression.name)
+        if sort is not None:
+            return EntityType(sort) if self.spec.entity(sort) else DomainType(sort)
+        if isinstance(expected, DomainType):
+            if self.constant(expression, expected.domain) is not None:
+                return expected
+            if isinstance(self.spec.domain(expected.domain), EnumeratedDomain):
+                raise self._no_value(expression, expected.domain)
+        domains = self.spec.constants.get(expression.name, ())
+        if not domains:
+            raise self._unknown_name(expression.name, expression)
+        if len(domains) > 1:
+            raise TypeProblem(
+                "E106", f"'{expression.name}' is a value of several domains: {listing(domains)}", expression,
+                "compare it with an attribute, so that its domain is known",
+            )  # fmt: skip
+        return DomainType(domains[0])
+
+    def _tuple_attribute(self, node: TupleAttribute, atom: Atom, name: str) -> ValueType:
+        self._check_arguments(atom)
+        relation = self.spec.relation(atom.relation)
+        attributes = getattr(relation, "attributes", ())
+        found = next((a for a in attributes if a.name == name), None)
+        if found is None:
+            known = [a.name for a in attributes]
+            hint = suggestion(name, known) or (f"it has {listing(known)}" if known else "it has no attributes")
+            raise TypeProblem("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
+        kind: ValueType = found.type
+        return kind
+
+    def _check_arguments(self, atom: Atom) -> None:
+        relation = self.spec.relation(atom.relation)
+        if relation is None:
+            known = [r.name for r in (*self.spec.relations, *self.spec.derived)]
+            hint = suggestion(atom.relation, [*known, *FUNCTIONS])
+            hint = hint or (f"the relations are {listing(known)}" if known else "the model declares no relation")
+            raise TypeProblem("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
+        wanted = relation.parameters
+        if len(atom.arguments) != len(wanted):
+            declared = ", ".join(f"{p.name}: {p.sort}" for p in wanted)
+            message = f"{atom.relation} takes {_count(len(wanted), 'argument')}, not {len(atom.arguments)}"
+            raise TypeProblem("E108", message, atom, f"it is declared {atom.relation}({declared})")
+        for argument, parameter in zip(atom.arguments, wanted, strict=True):
+            self._check_argument(atom, argument, parameter)
+
+    def _check_argument(self, atom: Atom, argument: Expression, parameter: Parameter) -> None:
+        if isinstance(argument, Name) and argument.name in self.sorts:
+            sort = self.sorts[argument.name]
+            if sort != parameter.sort:
+                message = f"'{argument.name}' is a {sort}, but argument '{parameter.name}' of {atom.relation} is a {parameter.sort}"
+                raise TypeProblem("E109", message, argument, "a name has one type in a declaration")
+            return
+        domain = self.spec.domain(parameter.sort)
+        if domain is None or self.constant(argument, parameter.sort) is None:
+            if domain is not None and isinstance(argument, Name | Number | Text):
+                raise self._no_value(argument, parameter.sort)
+            message = f"an argument of {atom.relation} is a name" + (" or a constant" if domain else "")
+            raise TypeProblem("E109", message, argument, f"'{parameter.name}' is a {parameter.sort}")
+
+    def _function_type(self, node: Function) -> ValueType:
+        signature = FUNCTIONS[node.name]
+        if len(node.arguments) != len(signature.parameters):
+            message = f"{node.name} takes {_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
+            raise TypeProblem("E108", message, node)
+        for argument, wanted in zip(node.arguments, signature.parameters, strict=True):
+            if wanted == "number":
+                self._number(argument)
+            else:
+                kind = self.type_of(argument)
+                if not isinstance(kind, Vector):
+                    raise TypeProblem("E110", f"{node.name} takes vectors, and this is {_kind(kind)}", argument)
+        return Real()
+
+    def _number(self, node: Expression) -> ValueType:
+        kind = self.type_of(node)
+        if isinstance(kind, DomainType) and isinstance(self.spec.domain(kind.domain), RangeDomain):
+            return Integer()
+        if not isinstance(kind, Integer | Real):
+            raise TypeProblem("E110", f"a number is needed here, and this is {_kind(kind)}", node)
+        return kind
+
+    def _truth(self, node: Expression) -> None:
+        kind = self.type_of(node)
+        if not isinstance(kind, Bool):
+            raise TypeProblem("E110", f"a condition is needed here, and this is {_kind(kind)}", node)
+
+    def _check_member(self, node: Member, element: Expression, bag: Attribute) -> None:
+        if not bag.binder:
+            raise TypeProblem("E110", "right of 'in' stands a bag, such as page.words", bag)
+        kind = self.type_of(bag)
+        if not isinstance(kind, Bag):
+            raise TypeProblem("E110", f"right of 'in' stands a bag, and this is {_kind(kind)}", bag)
+        found = self.type_of(element, DomainType(kind.domain))
+        if found != DomainType(kind.domain):
+            message = f"the bag holds values of {kind.domain}, and this is {_kind(found)}"
+            raise TypeProblem("E111", message, element)
+
+    def _check_comparison(self, node: Comparison) -> None:
+        left, right = node.left, node.right
+        if _is_constant(left) and not _is_constant(right):
+            kind_right = self.type_of(right)
+            kind_left = self.type_of(left, kind_right)
+        else:
+            kind_left = self.type_of(left, self._peek(right))
+            kind_right = self.type_of(right, kind_left)
+        for kind, side in ((kind_left, left), (kind_right, right)):
+            if isinstance(kind, Vector | Bag):
+                raise TypeProblem("E110", f"{_kind(kind)} cannot be compared", side)
+        if not self._comparable(kind_left, kind_right):
+            message = f"{_kind(kind_left)} is compared with {_kind(kind_right)}"
+            raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
+
+    def _peek(self, node: Expression) -> ValueType | None:
+        """The type of the right side where that helps to read the left one, a bare name."""
+        try:
+            return self.type_of(node) if isinstance(node, Attribute) else None
+        except TypeProblem:
+            return None
+
+    def _comparable(self, left: ValueType, right: ValueType) -> bool:
+        def is_number(kind: ValueType) -> bool:
+            in_range = isinstance(kind, DomainType) and isinstance(self.spec.domain(kind.domain), RangeDomain)
+            return in_range or isinstance(kind, Integer | Real)
+
+        return left == right or (is_number(left) and is_number(right))
+
+
+def _is_constant(node: Expression) -> bool:
+    return isinstance(node, Name | Number | Text | Truth | Negative)
+
+
+def _kind(kind: ValueType) -> str:
+    """A type as messages say it."""
+    if isinstance(kind, DomainType):
+        return f"a value of {kind.domain}"
+    return {"bool": "a truth value", "integer": "an integer", "real": "a real number", "string": "a text"}.get(
+        str(kind), f"a {kind}"
+    )
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" + ("" if n == 1 else "s")

@@ -1,0 +1,47 @@
+"""relcrf: relational conditional random fields on tables. One model file, many backends.
+
+The names below are loaded when they are first used, so that `import relcrf` is quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relcrf.api import Fit, Model, Prediction, load, load_fit, parse
+    from relcrf.data.dataset import Dataset
+    from relcrf.errors import ConvergenceError, DataError, ModelError, RelcrfError, UsageError
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    **dict.fromkeys(("Fit", "Model", "Prediction", "load", "load_fit", "parse"), "relcrf.api"),
+    "Dataset": "relcrf.data.dataset",
+    **dict.fromkeys(("ConvergenceError", "DataError", "ModelError", "RelcrfError", "UsageError"), "relcrf.errors"),
+}
+
+__all__ = [
+    "ConvergenceError",
+    "DataError",
+    "Dataset",
+    "Fit",
+    "Model",
+    "ModelError",
+    "Prediction",
+    "RelcrfError",
+    "UsageError",
+    "load",
+    "load_fit",
+    "parse",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'relcrf' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import ast
+import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +16,25 @@ from relcrf.model.functions import FUNCTIONS
 from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
 
 
+MAX_DEPTH = 150
+"""Expressions inside expressions; deeper ones would exhaust Python's stack in the steps that walk them."""
+
+
+class Unbuildable(Exception):
+    """A tree that the grammar allows and that still says nothing: where, why, and what to do."""
+
+    def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
+        self.span, self.message, self.hint = span, message, hint
+        super().__init__(message)
+
+
 @dataclass(frozen=True)
 class Builder:
-    """Builds from trees of a piece whose first line is line `line_offset + 1` of the source."""
+    """Builds from trees of a piece whose first line is line `line_offset + 1` of the source.
+
+    Raises:
+        Unbuildable: from `declaration`, where a number, a text or an expression is beyond what can be held.
+    """
 
     source: Source
     line_offset: int
@@ -27,11 +44,9 @@ class Builder:
         return built
 
     def _span(self, node: Any) -> Span:
-        meta = node if isinstance(node, Token) else node.meta
+        meta: Any = node if isinstance(node, Token) else node.meta
         above = self.line_offset
-        return Span(
-            self.source, meta.line + above, meta.column, (meta.end_line or meta.line) + above, meta.end_column or 0
-        )
+        return Span(self.source, meta.line + above, meta.column, meta.end_line + above, meta.end_column)
 
     def _name(self, tree: Any) -> str:
         return str(tree.children[0])
@@ -53,13 +68,12 @@ class Builder:
         if body.data == "open":
             return s.OpenDomain(name, span=span)
         if body.data == "range":
-            low, high = (int(child) for child in body.children)
+            low, high = (self._integer(bound.children[0]) for bound in body.children)
             return s.RangeDomain(name, low, high, span=span)
         return s.EnumeratedDomain(name, tuple(self._value(v.children[0]) for v in body.children), span=span)
 
-    @staticmethod
-    def _value(token: Token) -> str:
-        return _unquoted(token) if token.type == "STRING" else str(token)
+    def _value(self, token: Token) -> str:
+        return self._unquoted(token) if token.type == "STRING" else str(token)
 
     def _entity(self, tree: Any) -> s.Entity:
         name, span = self._header(tree)
@@ -98,9 +112,9 @@ class Builder:
         definition: e.Expression | s.Nearest
         if body.data == "nearest":
             count, measure = body.children
-            definition = s.Nearest(int(count), self.expression(measure), span=self._span(body))
+            definition = s.Nearest(self._integer(count), self._whole(measure), span=self._span(body))
         else:
-            definition = self.expression(body.children[0])
+            definition = self._whole(body.children[0])
         return s.Derived(name, self._parameters(tree), definition, span=span)
 
     def _template(self, tree: Any) -> s.Template:
@@ -109,26 +123,64 @@ class Builder:
 
         def clause(which: str) -> tuple[e.Expression, ...]:
             part = self._part(tree, which)
-            return tuple(self.expression(c) for c in part.children) if part else ()
+            return tuple(self._whole(c) for c in part.children) if part else ()
 
-        options = s.Options()
-        for child in tree.children:
-            if isinstance(child, Tree) and child.data in ("init", "l1", "l2"):
-                options = replace(options, **{child.data: float(child.children[0].children[0])})
-            elif isinstance(child, Tree) and child.data == "fixed":
-                options = replace(options, fixed=True)
         return s.Template(
             name,
             self._parameters(tree),
             clause("over"),
-            self.expression(where.children[0]) if where else None,
+            self._whole(where.children[0]) if where else None,
             clause("per"),
             clause("by"),
-            options,
+            self._options(tree),
             span=span,
         )
 
+    def _options(self, tree: Any) -> s.Options:
+        given: dict[str, Any] = {}
+        for child in tree.children:
+            if not isinstance(child, Tree) or child.data not in ("init", "fixed", "l1", "l2"):
+                continue
+            if child.data in given:
+                raise Unbuildable(self._span(child), f"the option '{child.data}' is given twice", "leave one of them out")
+            given[child.data] = True if child.data == "fixed" else self._real(child.children[0].children[0])
+        return s.Options(**given)
+
+    # Literals
+
+    def _integer(self, token: Token) -> int:
+        try:
+            return int(token)
+        except ValueError:  # Python reads no more than some thousands of digits
+            raise Unbuildable(self._span(token), "this number is too large") from None
+
+    def _real(self, token: Token) -> float:
+        value = float(token)
+        if math.isinf(value):
+            raise Unbuildable(self._span(token), "this number is too large")
+        return value
+
+    def _unquoted(self, token: Token) -> str:
+        try:
+            text = str(json.loads(token, strict=False))
+            text.encode("utf-8")
+        except ValueError:
+            hint = r"a backslash stands before one of \" \\ \n \r \t \b \f, or in \u00e9"
+            raise Unbuildable(self._span(token), "this text has a wrong escape", hint) from None
+        return text
+
     # Expressions
+
+    def _whole(self, tree: Any) -> e.Expression:
+        """An item of a clause, not too deep for the steps that will walk it."""
+        try:
+            built = self.expression(tree)
+        except RecursionError:
+            built = None
+        if built is None or _is_too_deep(built):
+            message = f"this expression has more than {MAX_DEPTH} parts inside each other"
+            raise Unbuildable(self._span(tree), message, "name a part of it with 'derive'")
+        return built
 
     def expression(self, tree: Any) -> e.Expression:
         """An expression, with spans."""
@@ -138,11 +190,11 @@ class Builder:
             case "bare":
                 return e.Name(str(children[0]), span=span)
             case "integer":
-                return e.Number(int(children[0]), span=span)
+                return e.Number(self._integer(children[0]), span=span)
             case "real":
-                return e.Number(float(children[0]), span=span)
+                return e.Number(self._real(children[0]), span=span)
             case "text":
-                return e.Text(_unquoted(children[0]), span=span)
+                return e.Text(self._unquoted(children[0]), span=span)
             case "true" | "false":
                 return e.Truth(str(tree.data) == "true", span=span)
             case "attribute_of":
@@ -163,14 +215,15 @@ class Builder:
                 left, operator, right = children
                 return e.Comparison(str(operator), self.expression(left), self.expression(right), span=span)
             case "sum" | "product":
-                return self._chain(children, span)
+                return self._chain(children)
             case "implication":
                 return e.Connective("=>", self.expression(children[0]), self.expression(children[1]), span=span)
             case "equivalence" | "disjunction" | "conjunction" as kind:
-                operator = {"equivalence": "<=>", "disjunction": "or", "conjunction": "and"}[kind]
+                symbol = {"equivalence": "<=>", "disjunction": "or", "conjunction": "and"}[kind]
                 joined = self.expression(children[0])
                 for child in children[1:]:
-                    joined = e.Connective(operator, joined, self.expression(child), span=span)
+                    right = self.expression(child)
+                    joined = e.Connective(symbol, joined, right, span=_joined(joined, right))
                 return joined
         raise AssertionError(f"the grammar has no {tree.data}")
 
@@ -188,13 +241,24 @@ class Builder:
         # Not a bag at all; an attribute of nothing, which the checker reports at this place.
         return e.Attribute("", "", span=found.span)
 
-    def _chain(self, children: list[Any], span: Span) -> e.Expression:
+    def _chain(self, children: list[Any]) -> e.Expression:
         joined = self.expression(children[0])
         for operator, child in zip(children[1::2], children[2::2], strict=True):
             symbol = str(operator) if isinstance(operator, Token) else "-"
-            joined = e.Arithmetic(symbol, joined, self.expression(child), span=span)
+            right = self.expression(child)
+            joined = e.Arithmetic(symbol, joined, right, span=_joined(joined, right))
         return joined
 
 
-def _unquoted(token: Token) -> str:
-    return str(ast.literal_eval(str(token)))
+def _joined(left: e.Expression, right: e.Expression) -> Span:
+    assert left.span is not None and right.span is not None
+    return replace(left.span, end_line=right.span.end_line, end_column=right.span.end_column)
+
+
+def _is_too_deep(expression: e.Expression) -> bool:
+    level: list[e.Expression] = [expression]
+    for _ in range(MAX_DEPTH):
+        level = [child for node in level for child in e.children(node)]
+        if not level:
+            return False
+    return True

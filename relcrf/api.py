@@ -1,0 +1,371 @@
+"""The Python interface: load a model, give it data, fit, predict, evaluate.
+
+    import relcrf
+
+    model = relcrf.load("models/webkb.rcrf")
+    data = relcrf.Dataset("webkb/")
+    fit = model.fit(data, backend="ess")
+    print(fit.predict(data).table("Page.category").to_pandas())
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends import run_folder
+from relcrf.backends.base import Inferred, Monitor, Problem
+from relcrf.backends.learned import LearnedModel, vocabulary_of
+from relcrf.backends.registry import make
+from relcrf.data.binding import bind
+from relcrf.data.dataset import Dataset
+from relcrf.data.frame import Frame
+from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing, suggestion
+from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.splits import Split, split_by
+from relcrf.graph.reduction import Role
+from relcrf.grounding.estimate import DEFAULT_BUDGET
+from relcrf.grounding.ground import Grounding, Progress, TemplatePlan, VariableBlock, derive_all, ground, plan
+from relcrf.language.check import require_valid
+from relcrf.language.parse import read
+from relcrf.language.render import render
+from relcrf.model.spec import ModelSpec
+
+
+def load(path: str | os.PathLike[str]) -> Model:
+    """The model of a `.rcrf` file.
+
+    Raises:
+        ModelError: with all mistakes of the text; or where the file cannot be read.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
+        raise ModelError(Diagnostic("E004", message, hint="name a .rcrf file")) from None
+    except UnicodeDecodeError as error:
+        message = f"the model '{path}' is no UTF-8 text: byte {error.start} is wrong"
+        raise ModelError(Diagnostic("E004", message, hint="save it as UTF-8")) from None
+    return parse(text, str(path))
+
+
+def parse(text: str, name: str = "<model>") -> Model:
+    """The model of a text; `name` is what messages call it. For errors see `load`."""
+    spec, problems = read(text, name)
+    warnings = require_valid(spec, problems)
+    return Model(spec, tuple(warnings))
+
+
+@dataclass(frozen=True)
+class Model:
+    """A checked model.
+
+    Args:
+        warnings: what is legal but suspicious.
+    """
+
+    spec: ModelSpec
+    warnings: tuple[Diagnostic, ...] = ()
+
+    def to_rcrf(self) -> str:
+        """Canonical text, which `parse` reads as the same model."""
+        return render(self.spec)
+
+    @property
+    def text(self) -> str:
+        """The text that it was read from."""
+        return self.spec.source.text if self.spec.source else self.to_rcrf()
+
+    def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> list[TemplatePlan]:
+        """What each template will ground into, counted and not grounded."""
+        bound = bind(self.spec, data)
+        derive_all(bound, budget)
+        return plan(bound, budget)
+
+    def ground(
+        self,
+        data: Dataset,
+        budget: int = DEFAULT_BUDGET,
+        *,
+        vocabulary: Mapping[str, tuple[str, ...]] | None = None,
+        progress: Progress = lambda name: None,
+    ) -> Grounding:
+        """The model on the data, as one factor graph."""
+        return ground(bind(self.spec, data, vocabulary), budget, progress)
+
+    def fit(
+        self, data: Dataset, backend: str = "ess", *, budget: int = DEFAULT_BUDGET, monitor: Monitor | None = None,
+        **settings: Any,
+    ) -> Fit:  # fmt: skip
+        """Learns from the labelled variables of the data; unlabelled ones take no part.
+
+        Args:
+            settings: of the backend, such as `l2=0.5`.
+        """
+        return fit(self, self.ground(data, budget), backend, monitor=monitor, **settings)
+
+    def evaluate(
+        self, data: Dataset, split: str, backend: str = "ess", *, hold: Sequence[str] = (),
+        budget: int = DEFAULT_BUDGET, **settings: Any,
+    ) -> list[FoldScore]:  # fmt: skip
+        """Holds out each value of a column in turn: trains on the others, scores the held-out labels.
+
+        Args:
+            split: a column of every table of things with a predicted attribute.
+            hold: only these values.
+        """
+        grounding = self.ground(data, budget)
+        folds = split_by(grounding, split)
+        return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in hold or folds.values]
+
+
+def fit(
+    model: Model,
+    grounding: Grounding,
+    backend: str = "ess",
+    *,
+    hidden: np.ndarray | None = None,
+    monitor: Monitor | None = None,
+    **settings: Any,
+) -> Fit:
+    """Learns on a ground graph.
+
+    Args:
+        hidden: variables whose labels must not be used, shape (n_variables,), bool.
+
+    Raises:
+        DataError: where nothing is labelled.
+    """
+    system = make(backend, **settings)
+    problem = training_problem(grounding, hidden)
+    started = time.perf_counter()
+    learned = system.fit(problem, monitor or Monitor())
+    result = LearnedModel(
+        spec=model.spec,
+        backend=backend,
+        settings=dataclasses.asdict(system),  # type: ignore[call-overload]
+        vectors=learned.vectors,
+        layout=grounding.graph.layout,
+        templates=grounding.templates,
+        vocabulary=vocabulary_of(grounding),
+        summary={
+            **learned.summary,
+            **{f"{stage}_iterations": state.iteration for stage, state in learned.stages},
+            **{f"{stage}_status": state.status for stage, state in learned.stages},
+        },
+        converged=learned.converged,
+    )
+    return Fit(result, time.perf_counter() - started)
+
+
+def training_problem(grounding: Grounding, hidden: np.ndarray | None = None) -> Problem:
+    """Labelled variables as targets, all others left out.
+
+    Raises:
+        DataError: where nothing is labelled.
+    """
+    labelled = grounding.states >= 0
+    if hidden is not None:
+        labelled = labelled & ~hidden
+    if not labelled.any():
+        names = listing(block.name for block in grounding.blocks)
+        hint = "give some things a label to learn from"
+        raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
+    roles = np.where(labelled, Role.FREE, Role.ABSENT).astype(np.int8)
+    return Problem(grounding.graph, roles, grounding.states)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A trained model.
+
+    Args:
+        seconds: that learning took.
+    """
+
+    learned: LearnedModel
+    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """Figures about the training."""
+        return self.learned.summary
+
+    def weights(self) -> Frame:
+        """All weights, one a row: template, key, feature, pattern, weight."""
+        names: dict[str, list[Any]] = {n: [] for n in ("template", "key", "feature", "pattern")}
+        values = []
+        for block, info in enumerate(self.learned.templates):
+            matrix = self.learned.layout.matrix(self.learned.vectors["weights"], block)
+            for feature, row in enumerate(matrix):
+                key, name = info.feature_name(feature)
+                for pattern, value in zip(info.patterns, row, strict=True):
+                    for column, text in zip(names, (info.name, ", ".join(key), name, pattern), strict=True):
+                        names[column].append(text)
+                    values.append(value)
+        columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
+        return Frame({**columns, "weight": np.asarray(values)})
+
+    def ground(
+        self, data: Dataset, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
+    ) -> Grounding:
+        """The model on other data, with the codes of the training's vocabulary."""
+        return ground(bind(self.learned.spec, data, self.learned.vocabulary), budget, progress)
+
+    def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET) -> Prediction:
+        """Marginals of every missing value; the known ones are evidence."""
+        return predict(self, self.ground(data, budget))
+
+    def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
+        """Writes a run folder; see `backends/run_folder.py`."""
+        run_folder.save(self.learned, Path(folder), {"learn": self.seconds}, force=force)
+
+
+def load_fit(folder: str | os.PathLike[str]) -> Fit:
+    """A trained model from its run folder.
+
+    Raises:
+        DataError: where it is none, or damaged.
+    """
+    return Fit(run_folder.load(Path(folder)))
+
+
+def predict(trained: Fit, grounding: Grounding, *, hidden: np.ndarray | None = None) -> Prediction:
+    """Infers on a ground graph.
+
+    Args:
+        hidden: variables whose labels are queries, though known, shape (n_variables,), bool.
+    """
+    learned = trained.learned
+    system = make(learned.backend, **learned.settings)
+    known = grounding.states >= 0
+    if hidden is not None:
+        known = known & ~hidden
+    roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
+    vectors = learned.vectors_for(grounding)
+    started = time.perf_counter()
+    inferred = system.infer(Problem(grounding.graph, roles, grounding.states), vectors)
+    return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Marginals of the queried variables.
+
+    Args:
+        unseen_keys: for each template, how many of its keys have no learned weights.
+        seconds: that inference took.
+    """
+
+    grounding: Grounding
+    inferred: Inferred
+    unseen_keys: Mapping[str, int]
+    seconds: float = field(default=0.0, compare=False)
+
+    @cached_property
+    def attributes(self) -> list[str]:
+        """The predicted attributes, as `Entity.attribute`."""
+        return [block.name for block in self.grounding.blocks]
+
+    def block(self, attribute: str | None) -> VariableBlock:
+        """The block of a predicted attribute; None where there is only one.
+
+        Raises:
+            UsageError: for an unknown one, or where several could be meant.
+        """
+        if attribute is None and len(self.attributes) == 1:
+            return self.grounding.blocks[0]
+        found = [b for b in self.grounding.blocks if attribute in (b.name, b.attribute)]
+        if len(found) != 1:
+            message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"
+            hint = suggestion(attribute or "", self.attributes) or f"there is {listing(self.attributes)}"
+            raise UsageError(Diagnostic("E310", message, hint=hint))
+        return found[0]
+
+    def _nodes(self, block: VariableBlock) -> np.ndarray:
+        variables = self.inferred.reduced.variables
+        start, stop = np.searchsorted(variables, (block.start, block.start + block.count))
+        return np.arange(start, stop)
+
+    def variables(self, attribute: str | None = None) -> np.ndarray:
+        """The queried variables of an attribute, ascending."""
+        return np.asarray(self.inferred.reduced.variables[self._nodes(self.block(attribute))])
+
+    def probabilities(self, attribute: str | None = None) -> np.ndarray:
+        """Marginals of the queried variables of an attribute, shape (n, n_values)."""
+        block = self.block(attribute)
+        starts = self.inferred.reduced.state_start[self._nodes(block)]
+        return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
+
+    def table(self, attribute: str | None = None) -> Frame:
+        """One row a query: the thing's key, the most probable value, its probability, its value in the most probable
+        joint state, and (up to 50 values) the probability of each value.
+        """
+        block = self.block(attribute)
+        nodes, probabilities = self._nodes(block), self.probabilities(attribute)
+        values = np.asarray(block.values, dtype=object)
+        best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
+        declared = self.grounding.spec.entity(block.entity)
+        keys = self.grounding.keys[block.entity][self.variables(attribute) - block.start]
+        columns = {
+            declared.key if declared else "id": keys,
+            block.attribute: values[best],
+            "probability": probabilities[np.arange(len(nodes)), best],
+            "joint": values[self.inferred.map_states[nodes]],
+        }
+        if len(block.values) <= 50:
+            columns |= {f"p_{value}": probabilities[:, k] for k, value in enumerate(block.values)}
+        return Frame(columns)
+
+    def score(self, attribute: str | None = None, *, among: np.ndarray | None = None) -> Score:
+        """Compares with the labels of the data.
+
+        Args:
+            among: only these variables, shape (n_variables,), bool; by default all queries whose label is known.
+        """
+        variables = self.variables(attribute)
+        truth = self.grounding.states[variables]
+        scored = truth >= 0
+        if among is not None:
+            scored &= among[variables]
+        return score(self.probabilities(attribute)[scored], truth[scored])
+
+
+@dataclass(frozen=True)
+class FoldScore:
+    """One fold: the value held out, the score of each predicted attribute, and seconds."""
+
+    fold: str
+    backend: str
+    scores: Mapping[str, Score]
+    seconds_learn: float
+    seconds_infer: float
+
+
+def evaluate_fold(
+    model: Model, grounding: Grounding, split: Split, value: str, backend: str, **settings: Any
+) -> FoldScore:
+    """Trains with one value of the split's column held out, and scores the labels that were held out."""
+    held_out = split.held_out([value])
+    trained = fit(model, grounding, backend, hidden=held_out, **settings)
+    return score_fold(trained, grounding, held_out, value)
+
+
+def score_fold(trained: Fit, grounding: Grounding, held_out: np.ndarray, name: str) -> FoldScore:
+    """Scores a trained model on held-out labels, all other labels being evidence."""
+    found = predict(trained, grounding, hidden=held_out)
+    scores = {attribute: found.score(attribute, among=held_out) for attribute in found.attributes}
+    return FoldScore(name, trained.learned.backend, scores, trained.seconds, found.seconds)
+
+
+def average_scores(folds: Sequence[FoldScore]) -> dict[str, Score]:
+    """Over all folds, for each predicted attribute."""
+    return {a: average([f.scores[a] for f in folds]) for a in (folds[0].scores if folds else ())}

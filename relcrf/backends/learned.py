@@ -1,0 +1,93 @@
+"""A model with its weights, and how weights move from the data that they were learned on to other data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.grounding.ground import Grounding, TemplateInfo
+from relcrf.graph.weights import WeightLayout
+from relcrf.model.spec import ModelSpec, OpenDomain
+
+
+@dataclass(frozen=True)
+class LearnedModel:
+    """All that predicting needs.
+
+    Args:
+        backend, settings: which system, by name, and its settings.
+        vectors: named weight vectors, each of shape (layout.size,).
+        templates: what the weights' numbers mean.
+        vocabulary: the values of the open domains, in the order of their codes.
+        summary: figures about the training.
+        log: for each iteration of each stage: stage, iteration, value and gradient.
+        converged: whether every optimisation did.
+    """
+
+    spec: ModelSpec
+    backend: str
+    settings: Mapping[str, Any]
+    vectors: Mapping[str, np.ndarray]
+    layout: WeightLayout
+    templates: tuple[TemplateInfo, ...]
+    vocabulary: Mapping[str, tuple[str, ...]]
+    summary: Mapping[str, Any]
+    converged: bool
+    log: tuple[Mapping[str, Any], ...] = field(default=())
+
+    def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
+        """The weight vectors laid out for another ground graph; weights of keys that were never seen are 0.
+
+        Raises:
+            DataError: where a predicted attribute has values that it did not have in training.
+        """
+        out = {name: np.zeros(grounding.graph.layout.size) for name in self.vectors}
+        for block, (old, new) in enumerate(zip(self.templates, grounding.templates, strict=True)):
+            if old.patterns != new.patterns:
+                unseen = [p for p in new.patterns if p not in old.patterns]
+                message = f"template '{new.name}' has states that were not there in training: {listing(unseen)}"
+                hint = "train on data that has these values, or give the domain's values in the model"
+                raise DataError(Diagnostic("E223", message, hint=hint))
+            source, target = _matching_features(old, new)
+            for name, vector in self.vectors.items():
+                matrix = self.layout.matrix(vector, block)
+                grounding.graph.layout.matrix(out[name], block)[target] = matrix[source]
+        return out
+
+    def unseen_keys(self, grounding: Grounding) -> dict[str, int]:
+        """For each template with keys, how many keys of a ground graph have no learned weights."""
+        out = {}
+        for old, new in zip(self.templates, grounding.templates, strict=True):
+            if old.keys and new.keys:
+                out[new.name] = len(set(new.keys.values) - set(old.keys.values))
+        return {name: count for name, count in out.items() if count}
+
+
+def vocabulary_of(grounding: Grounding) -> dict[str, tuple[str, ...]]:
+    """The values of the open domains of a ground graph."""
+    return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
+
+
+def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
+    """Features of both that mean the same: indices in the old matrix and in the new one."""
+    width = len(old.features)
+    if old.features != new.features:
+        message = f"template '{new.name}' has {len(new.features)} features here and had {width} in training"
+        raise DataError(Diagnostic("E224", message, hint="a vector has the same length in all data of a model"))
+    if old.keys is None or new.keys is None:
+        every = np.arange(width)
+        return every, every
+    n = len(old.keys.values)
+    if old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
+        # The vocabulary of training keeps its codes, so this is the usual case.
+        every = np.arange(n * width)
+        return every, every
+    where = {value: k for k, value in enumerate(new.keys.values)}
+    pairs = [(k, where[value]) for k, value in enumerate(old.keys.values) if value in where]
+    both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    offsets = np.arange(width)
+    return (both[:, :1] * width + offsets).ravel(), (both[:, 1:] * width + offsets).ravel()

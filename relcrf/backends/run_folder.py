@@ -1,0 +1,249 @@
+"""Run folders: what training leaves behind, and what an interrupted training goes on from.
+
+A run folder holds `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`, `dictionaries.json`
+(the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path)
+and `timings.json`. All but the timings are the same bytes for the same input. While training runs it is called
+`NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.base import Monitor, Problem
+from relcrf.backends.learned import LearnedModel
+from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
+from relcrf.grounding.ground import KeyDictionary, TemplateInfo
+from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.language.parse import parse
+from relcrf.language.render import render
+from relcrf.learning.lbfgs import State
+
+FORMAT = 1
+"""Version of the folder's layout; a reader refuses a later one."""
+
+SAVE_EVERY = 5.0
+"""Seconds between checkpoints."""
+
+
+def partial_name(folder: Path) -> Path:
+    """Where an unfinished run stands."""
+    return folder.with_name(folder.name + ".partial")
+
+
+def prepare(folder: Path, *, resume: bool, force: bool) -> Path:
+    """Makes the partial folder of a run that begins or goes on.
+
+    Raises:
+        UsageError: where the run is complete already, or nothing is there to resume.
+    """
+    partial = partial_name(folder)
+    if folder.exists() and not force:
+        hint = "choose another --out, or replace it with --force"
+        raise UsageError(Diagnostic("E330", f"the run folder '{folder}' exists already", hint=hint))
+    if resume and not partial.is_dir():
+        hint = "leave --resume out to begin"
+        raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
+    if partial.exists() and not resume:
+        shutil.rmtree(partial)
+    (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
+    return partial
+
+
+def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem) -> str:
+    """Tells whether a checkpoint belongs to this model, these settings and this data."""
+    digest = hashlib.sha256()
+    digest.update(json.dumps([model_text, backend, dict(settings)], sort_keys=True).encode())
+    for group in problem.graph.groups:
+        for variable in group.scope:
+            digest.update(np.ascontiguousarray(variable))
+    digest.update(np.ascontiguousarray(problem.roles))
+    digest.update(np.ascontiguousarray(problem.states))
+    return digest.hexdigest()
+
+
+class Checkpoints(Monitor):
+    """Saves the optimiser's state every few seconds, and gives it back.
+
+    Args:
+        folder: the partial run folder. identity: the `fingerprint` of what is trained.
+        then: another monitor's `step`, for progress.
+
+    Raises:
+        UsageError: where the folder's checkpoint is of something else.
+    """
+
+    def __init__(
+        self, folder: Path, identity: str, then: Callable[[str, State, int], None] = lambda stage, state, most: None
+    ) -> None:
+        self.folder = folder / "checkpoint"
+        self.then = then
+        self.saved = time.monotonic()
+        self.log: list[dict[str, Any]] = []
+        self.latest: tuple[str, State] | None = None
+        known = self.folder / "identity"
+        if known.exists() and known.read_text() != identity:
+            message = f"the interrupted run '{folder}' is of another model, other settings or other data"
+            raise UsageError(Diagnostic("E333", message, hint="leave --resume out to begin anew"))
+        _write_text(known, identity)
+
+    def restore(self, stage: str) -> State | None:
+        path = self.folder / f"{stage}.json"
+        if not path.exists():
+            return None
+        try:
+            facts = json.loads(path.read_text())
+            version, self.log = facts.pop("version"), facts.pop("log")
+            names = ("point", "gradient", "steps", "changes")
+            arrays = {n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names}
+            return State(**facts, **arrays)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise _corrupt(path, error) from None
+
+    def step(self, stage: str, state: State, max_iterations: int) -> None:
+        self.latest = (stage, state)
+        self.log.append(
+            {"stage": stage, "iteration": state.iteration, "value": state.value, "gradient": state.gradient_norm}
+        )
+        if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
+            self.save()
+        self.then(stage, state, max_iterations)
+
+    def save(self) -> None:
+        """Saves the latest state; the files of the one before go when the new ones are complete."""
+        if self.latest is None:
+            return
+        stage, state = self.latest
+        version = str(state.iteration)
+        for name in ("point", "gradient", "steps", "changes"):
+            _write_array(self.folder / f"{stage}.{version}.{name}.npy", getattr(state, name))
+        facts = {
+            "value": state.value, "first_gradient": state.first_gradient, "iteration": state.iteration,
+            "evaluations": state.evaluations, "status": state.status, "version": version, "log": self.log,
+        }  # fmt: skip
+        _write_text(self.folder / f"{stage}.json", json.dumps(facts))
+        for old in self.folder.glob(f"{stage}.*.npy"):
+            if old.name.split(".")[1] != version:
+                old.unlink()
+        self.saved = time.monotonic()
+
+
+def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], *, force: bool = False) -> None:
+    """Writes a complete run folder, through its partial name.
+
+    Raises:
+        UsageError: where the folder exists and `force` is not set.
+    """
+    partial = partial_name(folder)
+    if folder.exists() and not force:
+        message = f"the run folder '{folder}' exists already"
+        raise UsageError(Diagnostic("E330", message, hint="choose another, or replace it with --force"))
+    partial.mkdir(parents=True, exist_ok=True)
+    run = {
+        "format": FORMAT,
+        "backend": learned.backend,
+        "settings": dict(learned.settings),
+        "summary": dict(learned.summary),
+        "converged": learned.converged,
+        "vectors": sorted(learned.vectors),
+        "blocks": [asdict(block) for block in learned.layout.blocks],
+        "templates": [
+            {"name": t.name, "features": t.features, "patterns": t.patterns, "bindings": t.bindings}
+            for t in learned.templates
+        ],
+    }
+    dictionaries = {
+        "domains": dict(learned.vocabulary),
+        "keys": {
+            t.name: {"domain": t.keys.domain, "values": t.keys.values} if t.keys else None for t in learned.templates
+        },
+    }
+    source = learned.spec.source
+    _write_text(partial / "model.rcrf", source.text if source else render(learned.spec))
+    _write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
+    for name, vector in learned.vectors.items():
+        _write_array(partial / f"{name}.npy", vector)
+    _write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
+    _write_text(partial / "timings.json", json.dumps({k: round(v, 3) for k, v in timings.items()}))
+    _write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
+    shutil.rmtree(partial / "checkpoint", ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
+    os.replace(partial, folder)
+
+
+def load(folder: Path) -> LearnedModel:
+    """Reads a run folder.
+
+    Raises:
+        DataError: where it is none, unfinished, of a later version, or damaged.
+    """
+    if not (folder / "run.json").is_file():
+        hint = "a run folder is what 'relcrf train' writes"
+        if partial_name(folder).is_dir():
+            hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
+        raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
+    path = folder / "run.json"
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        version = run["format"]
+        if version != FORMAT:
+            message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
+            raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
+        path = folder / "dictionaries.json"
+        dictionaries = json.loads(path.read_text(encoding="utf-8"))
+        path = folder / "model.rcrf"
+        spec = parse(path.read_text(encoding="utf-8"), str(path))
+        layout = WeightLayout(tuple(WeightBlock(**block) for block in run["blocks"]))
+        vectors = {}
+        for name in run["vectors"]:
+            path = folder / f"{Path(name).name}.npy"
+            vectors[name] = np.load(path, allow_pickle=False)
+            if vectors[name].shape != (layout.size,):
+                raise ValueError(f"{len(vectors[name])} weights instead of {layout.size}")
+        path = folder / "dictionaries.json"
+        templates = tuple(_template(t, dictionaries["keys"][t["name"]]) for t in run["templates"])
+        log = tuple(json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines())
+        return LearnedModel(
+            spec, run["backend"], run["settings"], vectors, layout, templates,
+            {name: tuple(values) for name, values in dictionaries["domains"].items()},
+            run["summary"], run["converged"], log,
+        )  # fmt: skip
+    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise _corrupt(path, error) from None
+
+
+def _template(facts: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:
+    dictionary = KeyDictionary(keys["domain"], tuple(tuple(v) for v in keys["values"])) if keys else None
+    return TemplateInfo(
+        facts["name"], tuple(facts["features"]), tuple(facts["patterns"]), dictionary, facts["bindings"]
+    )
+
+
+def _corrupt(path: Path, error: Exception) -> DataError:
+    message = f"'{path}' is damaged or missing"
+    note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+    return DataError(Diagnostic("E336", message, DataPlace(str(path)), "train again, or restore the file", (note,)))
+
+
+def _write_text(path: Path, text: str) -> None:
+    partial = path.with_name(f".{path.name}.writing")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+
+
+def _write_array(path: Path, array: np.ndarray) -> None:
+    partial = path.with_name(f".{path.name}.writing")
+    with partial.open("wb") as file:
+        np.save(file, array, allow_pickle=False)
+    os.replace(partial, path)

@@ -1,0 +1,68 @@
+"""A small table of results, to hand to pandas, Arrow or a file."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from relcrf.data.readers.base import literal
+from relcrf.errors import Diagnostic, UsageError
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of equal length by name."""
+
+    columns: Mapping[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.columns[name]
+
+    def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
+        """The rows, as plain values."""
+        return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
+
+    def to_pandas(self) -> Any:
+        """A pandas.DataFrame; needs the extra `frames`."""
+        import pandas
+
+        return pandas.DataFrame(dict(self.columns))
+
+    def to_arrow(self) -> Any:
+        """A pyarrow.Table; needs the extra `frames`."""
+        import pyarrow
+
+        return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Writes a `.csv` or `.parquet` file, under a temporary name first.
+
+        Raises:
+            UsageError: for another ending.
+        """
+        path = Path(path)
+        formats = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
+        if path.suffix not in formats:
+            raise UsageError(Diagnostic("E312", f"'{path}' is neither .csv nor .parquet", hint="choose one of these endings"))
+        partial = path.with_name(f".{path.name}.partial")
+        with duckdb.connect() as connection:
+            connection.register("frame", dict(self.columns))
+            connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({formats[path.suffix]})")
+        os.replace(partial, path)
+
+    def _repr_html_(self) -> str:
+        def row(cells: Any, tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+
+        body = "".join(row(r, "td") for r in self.rows(20))
+        return f"<table>{row(self.columns, 'th')}{body}</table><p>{len(self):,} rows</p>"

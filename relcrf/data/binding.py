@@ -8,7 +8,7 @@ each open domain `dom_D(code, value)`. All real tables with int32 columns: joins
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import duckdb
@@ -128,10 +128,10 @@ class _Binder:
     def run(self) -> Bound:
         for domain in self.spec.domains:
             self._domain(domain)
-        steps: list[Callable[[], None]] = [lambda e=entity: self._entity(e) for entity in self.spec.entities]  # type: ignore[misc]
-        steps += [lambda r=relation: self._relation(r) for relation in self.spec.relations]  # type: ignore[misc]
-        for step in steps:
-            step()
+        for entity in self.spec.entities:
+            self._entity(entity)
+        for relation in self.spec.relations:
+            self._relation(relation)
         if self.problems:
             raise DataError(self.problems)
         return self.bound
@@ -321,7 +321,7 @@ class _Binder:
         size = int(str(length or 0))
         broken = (
             f"({value} IS NULL OR len({value}) <> {size} OR NOT coalesce(list_bool_and("
-            f"list_transform({value}, x -> coalesce(isfinite(x), false))), false))"
+            f"list_transform({value}, lambda x: coalesce(isfinite(x), false))), false))"
         )
         count, rows = bad_rows(self.connection, table, column_for_rows, broken)
         if count or size == 0:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import replace
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
-from relcrf.language.parse import CLAUSES, DECLARATIONS, LATER
+from relcrf.language.words import LANGUAGE, RESERVED
 from relcrf.model.expressions import (
     Atom,
     Attribute,
@@ -23,7 +24,7 @@ from relcrf.model.expressions import (
     conjuncts,
     walk,
 )
-from relcrf.model.functions import FUNCTIONS, MEASURES
+from relcrf.model.functions import MEASURES
 from relcrf.model.spec import (
     AttributeDeclaration,
     Derived,
@@ -51,19 +52,25 @@ from relcrf.model.types import (
 from relcrf.model.typing import Scope, TypeProblem
 
 MAX_RANGE = 1_000_000
-RESERVED = {*DECLARATIONS, *CLAUSES, *LATER, *SCALARS, *FUNCTIONS, "predict", "bag", "of", "open", "nearest", "true", "false"}
 
 
-def check(spec: ModelSpec) -> list[Diagnostic]:
-    """Every mistake and doubt, in the order of the text."""
-    checker = _Checker(spec)
-    found = list(checker.run())
+_FOLLOWS_FROM_SYNTAX = frozenset({"E102", "E104", "E120", "E137", "E138"})
+"""What may be missing only because the declaration that has it could not be read."""
 
-    def place(diagnostic: Diagnostic) -> tuple[int, int]:
-        span = diagnostic.place
-        return (span.line, span.column) if isinstance(span, Span) else (0, 0)
+_SAID_ONCE = frozenset({"E101", "E102", "E120"})
+"""One wrong name is one mistake, wherever else in the model it stands; `E104` within its declaration."""
 
-    return sorted(found, key=place)
+
+def check(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
+    """Every mistake and doubt, in the order of the text.
+
+    Args:
+        problems: what `read` could not parse. Mistakes that may only follow from these are left out.
+    """
+    found = list(_Checker(spec).run())
+    if any(True for _ in problems):
+        found = [d for d in found if d.code not in _FOLLOWS_FROM_SYNTAX]
+    return _once(sorted(found, key=_place), _SAID_ONCE)
 
 
 def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
@@ -76,14 +83,36 @@ def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[
         ModelError: with all errors, of parsing and of checking.
     """
     problems = list(problems)
-    found = check(spec)
-    if problems:
-        # What a broken declaration would have declared is missing: say only what does not depend on that.
-        found = [d for d in found if d.code not in ("E102", "E104", "E120", "E137", "E138")]
+    found = check(spec, problems)
     errors = problems + [d for d in found if d.is_error]
     if errors:
-        raise ModelError(sorted(errors, key=lambda d: d.place.line if isinstance(d.place, Span) else 0))
+        raise ModelError(sorted(errors, key=_place))
     return found
+
+
+def _place(diagnostic: Diagnostic) -> tuple[int, int]:
+    span = diagnostic.place
+    return (span.line, span.column) if isinstance(span, Span) else (0, 0)
+
+
+def _once(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
+    """The diagnostics, those of some codes only once for each message, with a note of the other lines."""
+    kept: list[Diagnostic] = []
+    first: dict[str, int] = {}
+    lines: dict[str, list[int]] = {}
+    for diagnostic in found:
+        if diagnostic.code not in codes or diagnostic.message not in first:
+            first.setdefault(diagnostic.message, len(kept))
+            kept.append(diagnostic)
+        else:
+            lines.setdefault(diagnostic.message, []).append(_place(diagnostic)[0])
+    for message, others in lines.items():
+        k = first[message]
+        elsewhere = sorted({line for line in others if line != _place(kept[k])[0]})
+        if elsewhere:
+            where = "line" if len(elsewhere) == 1 else "lines"
+            kept[k] = replace(kept[k], notes=(*kept[k].notes, f"also in {where} {listing(map(str, elsewhere))}"))
+    return kept
 
 
 class _Checker:
@@ -107,14 +136,16 @@ class _Checker:
         if not any(a.predicted for entity in self.spec.entities for a in entity.attributes):
             yield Diagnostic("E137", "the model predicts nothing", self._end(), "mark an attribute with 'predict'")
         if not self.spec.templates:
-            yield Diagnostic("E138", "the model has no template", self._end(), "without templates there is nothing to learn")
+            yield Diagnostic(
+                "E138", "the model has no template", self._end(), "without templates there is nothing to learn"
+            )
 
     def _end(self) -> Span | None:
         """The end of the text, for what is missing in the whole."""
         source = self.spec.source
         if source is None:
             return None
-        lines = source.text.splitlines() or [""]
+        lines = source.text.rstrip("\n").split("\n")
         return Span(source, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
 
     # Declarations
@@ -129,7 +160,7 @@ class _Checker:
                 message = f"'{declaration.name}' is declared twice"
                 yield Diagnostic("E121", message, declaration.span, "give one of them another name", note)
             seen.setdefault(key, declaration.span)
-            if declaration.name in RESERVED:
+            if declaration.name in (LANGUAGE if isinstance(declaration, Template) else RESERVED):
                 message = f"'{declaration.name}' is a word of the language and cannot be a name"
                 yield Diagnostic("E139", message, declaration.span)
 
@@ -148,7 +179,9 @@ class _Checker:
                 yield Diagnostic("E122", f"the {what} '{name}' stands twice", span, "each must be there once")
             seen.add(name)
 
-    def _attributes(self, owner: Entity | Relation, attributes: tuple[AttributeDeclaration, ...]) -> Iterator[Diagnostic]:
+    def _attributes(
+        self, owner: Entity | Relation, attributes: tuple[AttributeDeclaration, ...]
+    ) -> Iterator[Diagnostic]:
         seen: set[str] = set()
         for attribute in attributes:
             if attribute.name in seen:
@@ -193,20 +226,14 @@ class _Checker:
             for d in self.spec.derived
             if not isinstance(d.definition, Nearest)
         }
+        said: set[str] = set()
         for derived in self.spec.derived:
-            path, reached = [derived.name], uses.get(derived.name, set())
-            frontier = [(name, [*path, name]) for name in sorted(reached)]
-            visited: set[str] = set()
-            while frontier:
-                name, path = frontier.pop()
-                if name == derived.name:
-                    message = f"'{derived.name}' is derived from itself"
-                    hint = "recursion is a part of the language that this version does not have yet"
-                    yield Diagnostic("E131", message, derived.span, hint, (" -> ".join(path),))
-                    break
-                if name not in visited:
-                    visited.add(name)
-                    frontier += [(n, [*path, n]) for n in sorted(uses.get(name, ()))]
+            cycle = _cycle(derived.name, uses)
+            if cycle and not said & set(cycle):
+                said |= set(cycle)
+                message = f"'{derived.name}' is derived from itself"
+                hint = "recursion is a part of the language that this version does not have yet"
+                yield Diagnostic("E131", message, derived.span, hint, (" -> ".join(cycle),))
 
     def _derived(self, derived: Derived) -> Iterator[Diagnostic]:
         yield from self._parameters(derived)
@@ -217,8 +244,8 @@ class _Checker:
             return
         scope = Scope(self.spec, derived.parameters, derived.definition)
         problems = list(self._condition(scope, derived.definition))
-        yield from problems
-        if not problems:
+        yield from _once(problems, {"E104"})
+        if not problems and not self._is_any_obscured(scope):
             yield from self._ties(scope, derived.name, derived.span)
 
     def _nearest(self, derived: Derived, nearest: Nearest) -> Iterator[Diagnostic]:
@@ -259,29 +286,68 @@ class _Checker:
         if not self._is_sound(template.parameters):
             return
         scope = Scope(self.spec, template.parameters, template.where)
-        problems = []
+        problems: list[Diagnostic] = []
         if template.where is not None:
             problems += list(self._condition(scope, template.where))
         problems += list(self._over(scope, template))
         problems += [p for key in template.per for p in self._key(scope, key)]
         problems += [p for feature in template.by for p in self._feature(scope, feature, template)]
-        yield from problems
-        if not problems:
+        yield from _once(problems, {"E104"})
+        if not problems and not self._is_any_obscured(scope):
             yield from self._ties(scope, template.name, template.span)
         if template.options.fixed and template.options.init is None:
             hint = "give the weight with 'init', or leave 'fixed' out"
-            yield Diagnostic("W202", f"the weights of '{template.name}' are fixed at 0: it does nothing", template.span, hint)
+            yield Diagnostic(
+                "W202", f"the weights of '{template.name}' are fixed at 0: it does nothing", template.span, hint
+            )
 
-    def _typed(self, scope: Scope, expression: Expression) -> ValueType | Diagnostic:
+    def _typed(self, scope: Scope, expression: Expression) -> ValueType | Diagnostic | None:
+        """The type of an expression, its mistake, or None where only a mistake elsewhere hides its type."""
+        if self._is_obscured(scope, expression):
+            return None
         try:
             return scope.type_of(expression)
         except TypeProblem as problem:
             return problem.diagnostic
 
+    def _is_obscured(self, scope: Scope, expression: Expression) -> bool:
+        """Whether an expression speaks of what a declaration with a mistake of its own declares."""
+        for node in walk(expression):
+            if isinstance(node, Attribute):
+                declared = scope.attribute_declaration(node, quiet=True)
+                domain = getattr(declared.type, "domain", None) if declared else None
+                if domain is not None and self.spec.domain(domain) is None:
+                    return True
+            if isinstance(node, Atom):
+                relation = self.spec.relation(node.relation)
+                if relation is not None and not self._is_sound(relation.parameters):
+                    return True
+            name = node.name if isinstance(node, Name) else node.binder if isinstance(node, Attribute) else None
+            if name is not None and name not in scope.sorts and name in self._names_of_unknown(scope):
+                return not any(isinstance(n, Atom) and self._is_wrong(n) for n in walk(expression))
+        return False
+
+    def _is_wrong(self, atom: Atom) -> bool:
+        relation = self.spec.relation(atom.relation)
+        return relation is None or len(relation.parameters) != len(atom.arguments)
+
+    def _is_any_obscured(self, scope: Scope) -> bool:
+        return scope.where is not None and self._is_obscured(scope, scope.where)
+
+    def _names_of_unknown(self, scope: Scope) -> set[str]:
+        """The names that stand in atoms of relations that are unknown or take another number of arguments."""
+        found: set[str] = set()
+        for node in walk(scope.where) if scope.where is not None else ():
+            if isinstance(node, Atom) and self._is_wrong(node):
+                found |= {a.name for a in node.arguments if isinstance(a, Name)}
+        return found
+
     def _condition(self, scope: Scope, condition: Expression) -> Iterator[Diagnostic]:
         """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
         for part in conjuncts(condition):
             kind = self._typed(scope, part)
+            if kind is None:
+                continue
             if isinstance(kind, Diagnostic):
                 yield kind
             elif not isinstance(kind, Bool):
@@ -301,13 +367,17 @@ class _Checker:
             if name in scope.sorts and name not in scope.binders:
                 message = f"'{name}' is no binder: 'where' only says that there is one"
                 sort = scope.sorts[name]
-                yield Diagnostic("E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders")
+                yield Diagnostic(
+                    "E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders"
+                )
                 return
 
     def _over(self, scope: Scope, template: Template) -> Iterator[Diagnostic]:
         is_random = []
         for item in template.over:
             kind = self._typed(scope, item)
+            if kind is None:
+                return
             if isinstance(kind, Diagnostic):
                 yield kind
                 return
@@ -328,6 +398,10 @@ class _Checker:
                 hint = "join formulas with 'and'" if random else "evidence belongs into 'where', 'by' or 'per'"
                 yield Diagnostic("E126", message, item.span, hint)
                 return
+        for k, item in enumerate(template.over):
+            if isinstance(item, Attribute) and item in template.over[:k]:
+                message = f"the random attribute '{item.binder}.{item.attribute}' stands twice in 'over'"
+                yield Diagnostic("E122", message, item.span, "each must be there once")
         if len(template.over) == 1 and not isinstance(template.over[0], Attribute):
             yield from self._formula(scope, template.over[0])
 
@@ -339,31 +413,39 @@ class _Checker:
                 isinstance(node, Name) and node.name in scope.sorts
             )
             if is_evidence or isinstance(node, Atom | TupleAttribute | Member):
-                yield Diagnostic("E128", "the formula of 'over' looks at evidence", node.span, "move it to 'where' or 'by'")
+                yield Diagnostic(
+                    "E128", "the formula of 'over' looks at evidence", node.span, "move it to 'where' or 'by'"
+                )
                 return
-            if not isinstance(node, Attribute | Name | Number | Text | Truth | Comparison | Connective | Not):
-                if isinstance(node, Function) or not _is_number(node):
-                    message = "the formula of 'over' computes; it can only compare random attributes"
-                    yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
-                    return
+            allowed = Attribute | Name | Number | Text | Truth | Comparison | Connective | Not
+            if not isinstance(node, allowed) and not _is_number(node):
+                message = "the formula of 'over' computes; it can only compare random attributes"
+                yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
+                return
         kind = scope.type_of(formula)
         if not isinstance(kind, Bool):
             yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
 
     def _key(self, scope: Scope, key: Expression) -> Iterator[Diagnostic]:
         kind = self._typed(scope, key)
+        if kind is None:
+            return
         if isinstance(kind, Diagnostic):
             yield kind
             return
         yield from self._binders_only(scope, key, "per")
         yield from self._evidence(scope, key, "'per'")
         is_discrete = isinstance(kind, EntityType | DomainType | Bool | Integer | String)
-        if not isinstance(key, Name | Attribute) or not is_discrete:
+        if isinstance(key, Name) and key.name not in scope.sorts:
+            yield Diagnostic("E127", f"'{key.name}' is no binder: it is a value", key.span, "keys are what differs")
+        elif not isinstance(key, Name | Attribute) or not is_discrete:
             hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"
             yield Diagnostic("E129", f"'per' cannot separate weights by a {kind}", key.span, hint)
 
     def _feature(self, scope: Scope, feature: Expression, template: Template) -> Iterator[Diagnostic]:
         kind = self._typed(scope, feature)
+        if kind is None:
+            return
         if isinstance(kind, Diagnostic):
             yield kind
             return
@@ -398,13 +480,15 @@ class _Checker:
                 bound |= names
             elif isinstance(part, Connective) and part.operator == "or":
                 tie(names)
-                bound |= names
             for node in walk(part):
                 if isinstance(node, TupleAttribute):
                     tie({n for n in _names_in(node) if n in group})
                     bound |= {n for n in _names_in(node) if n in group}
         for binder, sort in scope.sorts.items():
-            if self.spec.domain(sort) is not None and binder not in bound:
+            # An existential value may be bound inside the one condition that it stands in.
+            uses = sum(binder in _names_in(part) for part in conjuncts(scope.where))
+            is_local = binder not in scope.binders and uses == 1
+            if self.spec.domain(sort) is not None and binder not in bound and not is_local:
                 message = f"nothing in '{name}' says which values of {sort} '{binder}' takes"
                 hint = f"tie it in 'where' with a relation or a bag: {binder} in thing.bag"
                 yield Diagnostic("E132", message, span, hint)
@@ -412,7 +496,8 @@ class _Checker:
         parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
         if len(parts) > 1:
             names_of = ["{" + ", ".join(b for b in scope.binders if b in part) + "}" for part in parts]
-            message = f"nothing ties the binders of '{name}' together: it grounds on every combination of {' x '.join(sorted(names_of))}"
+            combined = " x ".join(sorted(names_of))
+            message = f"nothing ties the binders of '{name}' together: it grounds on every combination of {combined}"
             hint = "name a relation in 'where', or an equality; 'relcrf plan' counts the groundings"
             yield Diagnostic("W201", message, span, hint)
 
@@ -425,3 +510,17 @@ def _names_in(expression: Expression) -> set[str]:
 def _is_number(node: Expression) -> bool:
     """A negative number, written with its sign."""
     return isinstance(getattr(node, "operand", None), Number)
+
+
+def _cycle(start: str, uses: dict[str, set[str]]) -> list[str]:
+    """A shortest way from a relation back to itself, along what each is derived from; empty where there is none."""
+    ways, visited = [[start]], set[str]()
+    while ways:
+        way = ways.pop(0)
+        for name in sorted(uses.get(way[-1], ())):
+            if name == start:
+                return [*way, name]
+            if name not in visited:
+                visited.add(name)
+                ways.append([*way, name])
+    return []

@@ -21,8 +21,9 @@ _HUMAN = {
     "PLUS": "'+'",
     "TIMES": "'*'",
 }
+_NAME, _COMPARISON = _HUMAN["NAME"], _HUMAN["COMPARISON"]
 _CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2")
-_JOINING = frozenset({"COMPARISON", "PLUS", "TIMES", "MINUS", "AND", "OR", "IN", "DOT"})
+_JOINING = frozenset({"COMPARISON", "PLUS", "TIMES", "MINUS", "AND", "OR", "IN", "DOT", "<=>", "=>"})
 """What can always go on after a term: messages name it only where nothing else is possible."""
 _MAX_EXPECTED = 5
 """A longer list of what could stand there helps nobody."""
@@ -45,11 +46,14 @@ def not_yet(word: str, offset: int, width: int) -> Problem:
     return Problem("E003", message, offset, width, "docs/language.md says what it has")
 
 
-def syntax_problem(error: lark.UnexpectedInput, interactive: Any, seen: list[lark.Token], text: str) -> Problem:
+def syntax_problem(
+    error: lark.UnexpectedInput, interactive: Any, spelling: dict[str, str], seen: list[lark.Token], text: str
+) -> Problem:
     """The problem behind an error of the parser.
 
     Args:
         interactive: the parser, where it stopped.
+        spelling: how the fixed terminals are written, by name.
         seen: the tokens that it took.
         text: what it parsed.
     """
@@ -62,15 +66,15 @@ def syntax_problem(error: lark.UnexpectedInput, interactive: Any, seen: list[lar
     if found == '"':
         return Problem("E001", "this text has no closing quote on its line", offset, width, "end it with '\"'")
     if found and not found.isprintable():
-        return Problem("E001", f"the character {ascii(found)} cannot stand in a model", offset, width)
+        return Problem("E001", f"the character {found!a} cannot stand in a model", offset, width)
     if found and not found.isascii():
         hint = "names have the letters a-z and A-Z, digits and '_'; put other text in quotes"
         return Problem("E001", f"unexpected '{found}'", offset, width, hint)
-    accepted = interactive.accepts() - {"$END"}
-    hint = _remedy(found, text[offset : offset + 2], seen, accepted)
+    accepted = {_HUMAN.get(name) or spelling.get(name, name) for name in interactive.accepts() - {"$END"}}
+    remedy = _remedy(found, text[offset : offset + 2], [str(token) for token in seen], accepted)
     what = f"unexpected '{found}'" if found else f"the {seen[0]} ends too early"
-    expected = _expected(accepted, interactive)
-    return Problem("E001", f"{what}, expected {expected}" if expected else what, offset, width, hint)
+    expected = _expected(accepted)
+    return Problem("E001", f"{what}, expected {expected}" if expected else what, offset, width, remedy)
 
 
 def _found(error: lark.UnexpectedInput, seen: list[lark.Token], text: str) -> tuple[int, str]:
@@ -94,16 +98,56 @@ def _later(previous: str, found: str, offset: int, seen: list[lark.Token], text:
     return None
 
 
-def _expected(accepted: set[str], interactive: Any) -> str:
+def _expected(accepted: set[str]) -> str:
     """The few things that could stand there; nothing where there are many."""
-    if {"NAME", "LPAR", "STRING"} <= accepted:
+    if "(" in accepted and _NAME in accepted:
         return "an expression"
-    patterns = {t.name: t.pattern.value for t in interactive.lexer_thread.lexer.lexers_terminals} if False else {}
-    joining = {name for name in accepted if name in _JOINING or name.startswith("__ANON")}
-    names = []
-    for terminal in sorted((accepted - joining) or accepted):
-        names.append(_HUMAN.get(terminal) or f"'{patterns.get(terminal, terminal)}'")
-    names = sorted(dict.fromkeys(names), key=_clause_order)
-    if not 0 < len(names) <= _MAX_EXPECTED:
+    names = sorted((accepted - _JOINING - {"("}) or accepted, key=lambda n: (_order(n), n))
+    shown = [name if name in _HUMAN.values() else f"'{name}'" for name in names]
+    if not 0 < len(shown) <= _MAX_EXPECTED:
         return ""
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " or " + names[-1]
+    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " or " + shown[-1]
+
+
+def _order(name: str) -> int:
+    """Clauses in the order of a template, all else before them."""
+    return _CLAUSES.index(name) if name in _CLAUSES else -1
+
+
+def _remedy(found: str, two: str, seen: list[str], accepted: set[str]) -> str | None:
+    """How to mend a typical slip, or None."""
+    if two in ("&&", "||") or found in ("&", "|"):
+        return f"write '{'and' if found == '&' else 'or'}'"
+    if found == "!":
+        return "write 'not', or '!=' for unequal"
+    if found == "=" and _COMPARISON in accepted:
+        return "two values are compared with '=='"
+    if found in ("==", "!=", "<", "<=", ">", ">=") and "and" in accepted:
+        return "comparisons do not chain: join two of them with 'and'"
+    if found == ";":
+        return "nothing is needed at the end of a clause or declaration"
+    if found == "'":
+        return "texts stand in double quotes"
+    if not seen:
+        return None
+    if seen[0] == "template":
+        return _template_remedy(found, seen, accepted)
+    if seen[0] == "derive" and "where" in accepted and found != "where":
+        return "a derived relation has a condition, 'where ...', or is '= nearest K by cosine(a.v, b.v)'"
+    return _misspelt(found, accepted)
+
+
+def _template_remedy(found: str, seen: list[str], accepted: set[str]) -> str | None:
+    if found in ("where", "over", "per", "by") and found in seen:
+        return f"a template has one '{found}' clause: conditions are joined with 'and', the rest with ','"
+    misspelt = _misspelt(found, accepted)
+    if misspelt is None and "over" not in seen and "over" in accepted:
+        return "every template has an 'over' clause: the random attributes that it is about"
+    if found in ("where", "over", "per", "by"):
+        return "the clauses stand in this order: where, over, per, by, options"
+    return misspelt
+
+
+def _misspelt(found: str, accepted: set[str]) -> str | None:
+    words = sorted(word for word in accepted if word.isalnum())
+    return suggestion(found, words) if len(found) > 1 and found.isidentifier() and found not in words else None

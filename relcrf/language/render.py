@@ -37,7 +37,19 @@ from relcrf.model.spec import (
     Template,
 )
 
-_STRENGTH = {"<=>": 1, "=>": 2, "or": 3, "and": 4, "not": 5, "compare": 6, "+": 7, "-": 7, "*": 8, "/": 8, "negative": 9}
+_STRENGTH = {
+    "<=>": 1,
+    "=>": 2,
+    "or": 3,
+    "and": 4,
+    "not": 5,
+    "compare": 6,
+    "+": 7,
+    "-": 7,
+    "*": 8,
+    "/": 8,
+    "negative": 9,
+}
 _ATOM = 10
 
 
@@ -85,7 +97,9 @@ def _template(node: Template) -> str:
 
 
 def _value(value: str) -> str:
-    return value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, flags=re.ASCII) else json.dumps(value, ensure_ascii=False)
+    return (
+        value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, flags=re.ASCII) else json.dumps(value, ensure_ascii=False)
+    )
 
 
 def _parameters(parameters: tuple[Parameter, ...]) -> str:
@@ -136,7 +150,7 @@ def _expression(node: Expression) -> tuple[str, int]:
             return f"not {_inside(operand, _STRENGTH['not'])}", _STRENGTH["not"]
         case Connective("=>", left, right):
             own = _STRENGTH["=>"]
-            return f"{_inside(left, own + 1)} => {_inside(right, own + 1)}", own
+            return f"{_inside(left, own + 1)} => {_inside(right, own)}", own
         case Connective(operator, left, right):
             own = _STRENGTH[operator]
             return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own

@@ -15,7 +15,6 @@ from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS
 from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
 
-
 MAX_DEPTH = 150
 """Expressions inside expressions; deeper ones would exhaust Python's stack in the steps that walk them."""
 
@@ -24,7 +23,10 @@ class Unbuildable(Exception):
     """A tree that the grammar allows and that still says nothing: where, why, and what to do."""
 
     def __init__(self, span: Span, message: str, hint: str | None = None) -> None:
-        self.span, self.message, self.hint = span, message, hint
+        # What is too large or too deep is long, too: its beginning is enough to find it.
+        end = min(span.end_column, span.column + 20) if span.end_line == span.line else span.column + 1
+        self.span = replace(span, end_line=span.line, end_column=end)
+        self.message, self.hint = message, hint
         super().__init__(message)
 
 
@@ -142,8 +144,10 @@ class Builder:
             if not isinstance(child, Tree) or child.data not in ("init", "fixed", "l1", "l2"):
                 continue
             if child.data in given:
-                raise Unbuildable(self._span(child), f"the option '{child.data}' is given twice", "leave one of them out")
-            given[child.data] = True if child.data == "fixed" else self._real(child.children[0].children[0])
+                message = f"the option '{child.data}' is given twice"
+                raise Unbuildable(self._span(child), message, "leave one of them out")
+            number: Any = child.children[0] if child.children else None
+            given[str(child.data)] = True if number is None else self._real(number.children[0])
         return s.Options(**given)
 
     # Literals

@@ -6,6 +6,9 @@ raises a `TypeProblem` with the diagnostic. The checker uses it to find mistakes
 
 from __future__ import annotations
 
+import datetime
+import re
+from collections.abc import Iterator
 from functools import cached_property
 
 from relcrf.errors import Diagnostic, listing, suggestion
@@ -28,7 +31,15 @@ from relcrf.model.expressions import (
     walk,
 )
 from relcrf.model.functions import FUNCTIONS
-from relcrf.model.spec import AttributeDeclaration, EnumeratedDomain, ModelSpec, OpenDomain, Parameter, RangeDomain
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    EnumeratedDomain,
+    ModelSpec,
+    OpenDomain,
+    Parameter,
+    RangeDomain,
+    Relation,
+)
 from relcrf.model.types import (
     Bag,
     Bool,
@@ -69,42 +80,51 @@ class Scope:
     def sorts(self) -> dict[str, str]:
         """The sort (entity or domain) of every binder, and then of every existential name by its first place."""
         sorts = dict(self.binders)
-        for node in walk(self.where) if self.where is not None else ():
-            places: list[tuple[Expression, str]] = []
-            if isinstance(node, Atom):
-                relation = self.spec.relation(node.relation)
-                if relation is not None:
-                    pairs = zip(node.arguments, relation.parameters, strict=False)
-                    places = [(argument, parameter.sort) for argument, parameter in pairs]
-            elif isinstance(node, Member):
-                declared = self._declared(node.bag)
-                if declared is not None and isinstance(declared.type, Bag):
-                    places = [(node.element, declared.type.domain)]
-            for argument, sort in places:
+        if self.where is None:
+            return sorts
+        size = -1
+        while size != len(sorts):  # a bag's owner may be an existential name that a later atom tells the sort of
+            size = len(sorts)
+            for argument, sort in self._places(self.where, sorts):
                 if isinstance(argument, Name) and argument.name not in sorts and self.constant(argument, sort) is None:
                     sorts[argument.name] = sort
         return sorts
 
-    def _declared(self, attribute: Attribute) -> AttributeDeclaration | None:
-        entity = self.spec.entity(self.binders.get(attribute.binder, ""))
-        return entity.attribute(attribute.attribute) if entity else None
+    def _places(self, where: Expression, sorts: dict[str, str]) -> Iterator[tuple[Expression, str]]:
+        """The places where a name may stand for a thing or value, each with its sort, as far as sorts are known."""
+        for node in walk(where):
+            if isinstance(node, Atom):
+                relation = self.spec.relation(node.relation)
+                parameters = relation.parameters if relation is not None else ()
+                for argument, parameter in zip(node.arguments, parameters, strict=False):
+                    yield argument, parameter.sort
+            elif isinstance(node, Member):
+                entity = self.spec.entity(sorts.get(node.bag.binder, ""))
+                declared = entity.attribute(node.bag.attribute) if entity else None
+                if declared is not None and isinstance(declared.type, Bag):
+                    yield node.element, declared.type.domain
 
     def constant(self, expression: Expression, domain: str) -> str | None:
         """The value of a domain that an expression denotes, as the domain spells it; None where it denotes none."""
         declared = self.spec.domain(domain)
-        if isinstance(expression, Text):
-            text = expression.value
-        elif isinstance(expression, Name) and isinstance(declared, EnumeratedDomain):
-            text = expression.name
-        elif isinstance(expression, Number) and isinstance(expression.value, int):
-            text = str(expression.value)
-        elif isinstance(expression, Negative) and isinstance(expression.operand, Number):
-            text = f"-{expression.operand.value}"
-        else:
-            return None
-        if isinstance(declared, OpenDomain):
-            return text
-        return text if declared is not None and text in declared.values else None
+        match expression:
+            case Text(text):
+                pass
+            case Name(text) if isinstance(declared, EnumeratedDomain):
+                pass
+            case Number(value) | Negative(Number(value)):
+                text = f"-{value}" if isinstance(expression, Negative) else str(value)
+            case _:
+                return None
+        match declared:
+            case EnumeratedDomain():
+                return text if text in declared.values else None
+            case RangeDomain(_, low, high):
+                number = int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
+                return text if number is not None and str(number) == text and low <= number <= high else None
+            case OpenDomain():
+                return text
+        return None
 
     def random_terms(self, expression: Expression) -> list[Attribute]:
         """The predicted attributes that an expression mentions, once each, in the order of their first mention."""
@@ -131,8 +151,10 @@ class Scope:
         hint = suggestion(node.attribute, known) or (f"{entity.name} has {listing(known)}" if known else None)
         raise TypeProblem("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
 
-    def _unknown_name(self, name: str, at: Expression) -> TypeProblem:
+    def _unknown_name(self, name: str, at: Expression, expected: ValueType | None = None) -> TypeProblem:
         known = [*self.sorts, *self.spec.constants]
+        if isinstance(expected, DomainType | String | Date):
+            return TypeProblem("E104", f"unknown name '{name}'", at, f'a value of {expected} is written "{name}" here')
         hint = suggestion(name, known) or f"the binders here are {listing(self.binders)}"
         return TypeProblem("E104", f"unknown name '{name}'", at, hint)
 
@@ -148,7 +170,7 @@ class Scope:
             case Number(value):
                 return self._constant_type(expression, expected) or (Integer() if isinstance(value, int) else Real())
             case Text():
-                return self._constant_type(expression, expected) or (Date() if isinstance(expected, Date) else String())
+                return self._constant_type(expression, expected) or self._text_type(expression, expected)
             case Name():
                 return self._name_type(expression, expected)
             case Attribute():
@@ -194,11 +216,27 @@ class Scope:
             return None
         raise self._no_value(expression, expected.domain)
 
+    @staticmethod
+    def _text_type(expression: Text, expected: ValueType | None) -> ValueType:
+        if not isinstance(expected, Date):
+            return String()
+        try:
+            datetime.date.fromisoformat(expression.value)
+        except ValueError:
+            hint = 'a date is written "2024-01-31"'
+            raise TypeProblem("E112", f"'{expression.value}' is no date", expression, hint) from None
+        return Date()
+
     def _no_value(self, expression: Expression, domain: str) -> TypeProblem:
         declared = self.spec.domain(domain)
         known = declared.values if isinstance(declared, EnumeratedDomain) else ()
-        shown = {Name: "name", Number: "value", Text: "value"}.get(type(expression), "")
-        text = str(getattr(expression, shown, "")) if shown else "this"
+        match expression:
+            case Name(text) | Text(text):
+                pass
+            case Number(value) | Negative(Number(value)):
+                text = f"-{value}" if isinstance(expression, Negative) else str(value)
+            case _:
+                text = "this"
         if isinstance(declared, RangeDomain):
             hint: str | None = f"{domain} is {declared.low}..{declared.high}"
         else:
@@ -216,7 +254,7 @@ class Scope:
                 raise self._no_value(expression, expected.domain)
         domains = self.spec.constants.get(expression.name, ())
         if not domains:
-            raise self._unknown_name(expression.name, expression)
+            raise self._unknown_name(expression.name, expression, expected)
         if len(domains) > 1:
             raise TypeProblem(
                 "E106", f"'{expression.name}' is a value of several domains: {listing(domains)}", expression,
@@ -227,14 +265,13 @@ class Scope:
     def _tuple_attribute(self, node: TupleAttribute, atom: Atom, name: str) -> ValueType:
         self._check_arguments(atom)
         relation = self.spec.relation(atom.relation)
-        attributes = getattr(relation, "attributes", ())
-        found = next((a for a in attributes if a.name == name), None)
+        attributes = relation.attributes if isinstance(relation, Relation) else ()
+        found: AttributeDeclaration | None = next((a for a in attributes if a.name == name), None)
         if found is None:
-            known = [a.name for a in attributes]
+            known = [each.name for each in attributes]
             hint = suggestion(name, known) or (f"it has {listing(known)}" if known else "it has no attributes")
             raise TypeProblem("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
-        kind: ValueType = found.type
-        return kind
+        return found.type
 
     def _check_arguments(self, atom: Atom) -> None:
         relation = self.spec.relation(atom.relation)
@@ -255,12 +292,13 @@ class Scope:
         if isinstance(argument, Name) and argument.name in self.sorts:
             sort = self.sorts[argument.name]
             if sort != parameter.sort:
-                message = f"'{argument.name}' is a {sort}, but argument '{parameter.name}' of {atom.relation} is a {parameter.sort}"
+                wanted = f"argument '{parameter.name}' of {atom.relation} is a {parameter.sort}"
+                message = f"'{argument.name}' is a {sort}, but {wanted}"
                 raise TypeProblem("E109", message, argument, "a name has one type in a declaration")
             return
         domain = self.spec.domain(parameter.sort)
         if domain is None or self.constant(argument, parameter.sort) is None:
-            if domain is not None and isinstance(argument, Name | Number | Text):
+            if domain is not None and isinstance(argument, Name | Number | Text | Negative):
                 raise self._no_value(argument, parameter.sort)
             message = f"an argument of {atom.relation} is a name" + (" or a constant" if domain else "")
             raise TypeProblem("E109", message, argument, f"'{parameter.name}' is a {parameter.sort}")
@@ -305,7 +343,7 @@ class Scope:
 
     def _check_comparison(self, node: Comparison) -> None:
         left, right = node.left, node.right
-        if _is_constant(left) and not _is_constant(right):
+        if self._is_constant(left) and not self._is_constant(right):
             kind_right = self.type_of(right)
             kind_left = self.type_of(left, kind_right)
         else:
@@ -317,6 +355,13 @@ class Scope:
         if not self._comparable(kind_left, kind_right):
             message = f"{_kind(kind_left)} is compared with {_kind(kind_right)}"
             raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
+        if isinstance(kind_left, Bool) and node.operator not in ("==", "!="):
+            raise TypeProblem("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
+
+    def _is_constant(self, node: Expression) -> bool:
+        """Whether the other side of a comparison may have to say what a side is."""
+        is_name = isinstance(node, Name) and node.name not in self.sorts
+        return is_name or isinstance(node, Number | Text | Truth | Negative)
 
     def _peek(self, node: Expression) -> ValueType | None:
         """The type of the right side where that helps to read the left one, a bare name."""
@@ -331,10 +376,6 @@ class Scope:
             return in_range or isinstance(kind, Integer | Real)
 
         return left == right or (is_number(left) and is_number(right))
-
-
-def _is_constant(node: Expression) -> bool:
-    return isinstance(node, Name | Number | Text | Truth | Negative)
 
 
 def _kind(kind: ValueType) -> str:

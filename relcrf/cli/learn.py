@@ -1,0 +1,231 @@
+"""Commands that learn and infer: train, predict, evaluate."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.backends.registry import make
+from relcrf.cli.output import (
+    BUDGET,
+    MEMORY,
+    BudgetOption,
+    DataOption,
+    HoldOption,
+    JsonOption,
+    MemoryOption,
+    SetOption,
+    SplitOption,
+    console,
+    messages,
+    note,
+    print_json,
+    settings,
+    table,
+    warn,
+    watching,
+)
+from relcrf.data.dataset import Dataset
+from relcrf.errors import ConvergenceError, Diagnostic, UsageError
+from relcrf.evaluation.splits import split_by
+from relcrf.grounding.ground import Grounding
+
+
+def _hidden(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:
+    """The variables whose labels --split and --hold hide."""
+    if split is None and not hold:
+        return None
+    if split is None or not hold:
+        raise UsageError(Diagnostic("E341", "--split and --hold go together", hint="name a column, and the values to hide"))
+    return split_by(grounding, split).held_out(hold)
+
+
+def train(
+    model: Annotated[Path, typer.Argument(help="The model, a .rcrf file.")],
+    data: DataOption,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.")],
+    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns.")] = "ess",
+    setting: SetOption = None,
+    split: SplitOption = None,
+    hold: HoldOption = None,
+    resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False,
+    force: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
+    strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if learning does not converge.")] = False,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Learn the weights of a model from the labels in the tables; write a run folder.
+
+    Example: relcrf train models/webkb.rcrf --data webkb/ --split university --hold cornell --out runs/webkb
+    """
+    system = make(backend, **settings(setting))
+    chosen = dataclasses.asdict(system)  # type: ignore[call-overload]
+    loaded = api.load(model)
+    partial = run_folder.prepare(out, resume=resume, force=force)
+    started = time.perf_counter()
+    with watching(quiet=as_json) as watch:
+        watch.phase("reading tables")
+        grounding = loaded.ground(Dataset(data, memory=memory), budget, progress=watch.grounding)
+        seconds_ground = time.perf_counter() - started
+        hidden = _hidden(grounding, split, hold)
+        problem = api.training_problem(grounding, hidden)
+        identity = run_folder.fingerprint(loaded.text, backend, chosen, problem)
+        monitor = run_folder.Checkpoints(partial, identity, watch.step)
+        try:
+            fit = api.fit(loaded, grounding, backend, hidden=hidden, monitor=monitor, **chosen)
+        except KeyboardInterrupt:
+            monitor.save()
+            messages.print(f"interrupted; the state is in {partial}: go on with the same command and --resume", style="red")
+            raise typer.Exit(130) from None
+    if strict and not fit.learned.converged:
+        message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
+        raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --resume"))
+    learned = replace(fit.learned, log=tuple(monitor.log))
+    timings = {"ground": seconds_ground, "learn": fit.seconds}
+    run_folder.save(learned, out, timings, force=force)
+    if as_json:
+        print_json({"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings})
+        return
+    warn(loaded.warnings)
+    for text in grounding.bound.notes:
+        note(text)
+    if not learned.converged:
+        note("learning stopped before it converged; --set max_iterations=1000 allows more")
+    rows: list[tuple[str, Any]] = [(name.replace("_", " "), value) for name, value in learned.summary.items()]
+    table(f"trained by {backend}", ("", ""), [(n, f"{v:,}" if isinstance(v, int) else str(v)) for n, v in rows])
+    console.print(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    data: DataOption,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write the predictions: .csv or .parquet.")
+    ] = None,
+    attribute: Annotated[str | None, typer.Option(help="Which predicted attribute, where there are several.")] = None,
+    split: SplitOption = None,
+    hold: HoldOption = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Predict the missing values in the tables; known ones are evidence.
+
+    Example: relcrf predict runs/webkb --data webkb/ --split university --hold cornell --out cornell.csv
+    """
+    fit = api.load_fit(run)
+    with watching(quiet=as_json) as watch:
+        watch.phase("reading tables")
+        grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding)
+        watch.phase("inferring")
+        found = api.predict(fit, grounding, hidden=_hidden(grounding, split, hold))
+    names = [attribute] if attribute else found.attributes
+    frames = {found.block(name).name: found.table(name) for name in names}
+    if out is not None:
+        if len(frames) > 1:
+            hint = f"choose one with --attribute: {', '.join(frames)}"
+            raise UsageError(Diagnostic("E310", "several attributes are predicted, and a file holds one", hint=hint))
+        next(iter(frames.values())).write(out)
+    if as_json:
+        print_json(
+            {
+                "predictions": {} if out else {
+                    name: [dict(zip(frame.columns, row, strict=True)) for row in frame.rows()]
+                    for name, frame in frames.items()
+                },
+                "queries": {name: len(frame) for name, frame in frames.items()},
+                "unseen_keys": found.unseen_keys, "seconds": found.seconds, "out": str(out) if out else None,
+            }  # fmt: skip
+        )
+        return
+    for template, count in found.unseen_keys.items():
+        note(f"{count:,} keys of template '{template}' were never seen in training; their weights are 0")
+    for name, frame in frames.items():
+        shown = [row[:4] for row in frame.rows(10)]
+        table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
+    console.print(f"inferred in {found.seconds:.2f} s" + (f"; written to {out}" if out else ""))
+
+
+def evaluate(
+    target: Annotated[Path, typer.Argument(help="A model to train in each fold, or a run folder to score.")],
+    data: DataOption,
+    split: Annotated[str, typer.Option(help="A column of the things' tables; each of its values is held out in turn.")],
+    hold: HoldOption = None,
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", "-b", help="Systems to compare; repeatable. Default: local and ess.")
+    ] = None,
+    setting: SetOption = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold out parts of the labels, predict them, and score.
+
+    Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split university
+    """
+    dataset = Dataset(data, memory=memory)
+    with watching(quiet=as_json) as watch:
+        watch.phase("reading tables")
+        if target.is_dir():
+            if backend or setting:
+                raise UsageError(Diagnostic("E342", "a run folder has its backend and settings already"))
+            fit = api.load_fit(target)
+            grounding = fit.ground(dataset, budget, watch.grounding)
+            folds = split_by(grounding, split)
+            scored = [
+                api.score_fold(fit, grounding, folds.held_out([value]), value) for value in hold or folds.values
+            ]
+        else:
+            loaded = api.load(target)
+            warn([] if as_json else loaded.warnings)
+            chosen = settings(setting)
+            systems = backend or ["local", "ess"]
+            for name in systems:
+                make(name, **chosen)
+            grounding = loaded.ground(dataset, budget, progress=watch.grounding)
+            folds = split_by(grounding, split)
+            held = hold or list(folds.values)
+            folds.held_out(held)
+            scored = []
+            for name in systems:
+                for value in held:
+                    watch.phase(f"{name}: {value} held out")
+                    scored.append(api.evaluate_fold(loaded, grounding, folds, value, name, **chosen))
+    _report(scored, split, as_json=as_json)
+
+
+def _report(scored: list[api.FoldScore], split: str, *, as_json: bool) -> None:
+    by_backend = {name: [f for f in scored if f.backend == name] for name in dict.fromkeys(f.backend for f in scored)}
+    averages = {name: api.average_scores(folds) for name, folds in by_backend.items()}
+    if as_json:
+        last = list(averages)[-1]
+        print_json(
+            {
+                "attributes": {name: asdict(score) for name, score in averages[last].items()},
+                "backend": last,
+                "backends": {b: {name: asdict(s) for name, s in scores.items()} for b, scores in averages.items()},
+                "folds": [asdict(fold) for fold in scored],
+            }
+        )
+        return
+    for attribute in scored[0].scores if scored else ():
+        rows: list[tuple[object, ...]] = [
+            (f.fold, f.backend, f.scores[attribute].accuracy, f.scores[attribute].log_likelihood,
+             f.scores[attribute].n, round(f.seconds_learn + f.seconds_infer, 2))
+            for fold in dict.fromkeys(f.fold for f in scored) for f in scored if f.fold == fold
+        ]  # fmt: skip
+        for name, scores in averages.items():
+            total = sum(f.seconds_learn + f.seconds_infer for f in by_backend[name])
+            found = scores[attribute]
+            rows.append(("all", name, found.accuracy, found.log_likelihood, found.n, round(total, 2)))
+        columns = (f"{split} held out", "backend", "accuracy", "log-likelihood", "n", "seconds")
+        table(f"{attribute}, as predicted from the rest", columns, rows)

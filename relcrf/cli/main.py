@@ -1,0 +1,70 @@
+"""The `relcrf` command."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+import typer
+
+from relcrf import __version__
+from relcrf.cli import demo, inspect, learn
+from relcrf.cli.output import messages, print_json
+from relcrf.errors import RelcrfError
+
+app = typer.Typer(
+    name="relcrf",
+    help="Relational conditional random fields on tables: write a .rcrf model, point it at tables, train, predict.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+for command in (inspect.check, inspect.plan, inspect.ground, learn.train, learn.predict, learn.evaluate, demo.demo):
+    app.command()(command)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"relcrf {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version.")) -> None:
+    pass
+
+
+def run() -> None:
+    """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
+    try:
+        app()
+    except RelcrfError as error:
+        if "--json" in sys.argv:
+            print_json({"errors": [d.as_dict() for d in error.diagnostics]})
+        for diagnostic in error.diagnostics:
+            messages.print(diagnostic.render() + "\n", style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        messages.print("interrupted", style="red")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
+        if os.environ.get("RELCRF_DEBUG"):
+            raise
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        messages.print(
+            f"internal error at {last.filename}:{last.lineno}: {what}\n"
+            "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it.",
+            style="red", markup=False, soft_wrap=True,
+        )  # fmt: skip
+        sys.exit(70)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,145 @@
+"""What all commands share: flags, tables, progress, JSON."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from relcrf.data.dataset import DEFAULT_MEMORY
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.grounding.estimate import DEFAULT_BUDGET
+from relcrf.learning.lbfgs import State
+
+ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
+DataOption = Annotated[Path, typer.Option("--data", "-d", help="The folder of tables (CSV or Parquet).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
+MemoryOption = Annotated[str, typer.Option("--memory", help="Limit of DuckDB's buffers, such as 500MB.")]
+BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
+SplitOption = Annotated[str | None, typer.Option("--split", help="A column of the things' tables; its values are folds.")]
+HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A value of that column to hold out; repeatable.")]
+SetOption = Annotated[
+    list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
+]
+
+MEMORY = DEFAULT_MEMORY
+BUDGET = DEFAULT_BUDGET
+
+console = Console()
+messages = Console(stderr=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on standard output; a number that is none becomes null."""
+    sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if value == value and abs(value) != float("inf") else None
+    return value
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """A table on the terminal; numbers are set to the right."""
+    out = Table(title=title, title_justify="left")
+    rows = [list(row) for row in rows]
+    for k, name in enumerate(columns):
+        is_number = all(isinstance(row[k], int | float) for row in rows)
+        out.add_column(name, justify="right" if is_number else "left")
+    for row in rows:
+        out.add_row(*(_cell(value) for value in row))
+    console.print(out)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def size(n_bytes: int) -> str:
+    """Bytes as people read them."""
+    amount = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{n_bytes} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def warn(diagnostics: Iterable[Diagnostic]) -> None:
+    """Warnings, on standard error."""
+    for diagnostic in diagnostics:
+        messages.print(diagnostic.render() + "\n", style="yellow", markup=False, highlight=False)
+
+
+def note(text: str) -> None:
+    """A remark, on standard error."""
+    messages.print(f"note: {text}", style="dim", markup=False, highlight=False)
+
+
+def settings(pairs: Sequence[str] | None) -> dict[str, str]:
+    """`name=value` texts as a mapping.
+
+    Raises:
+        UsageError: where one has no `=`.
+    """
+    out = {}
+    for pair in pairs or ():
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise UsageError(Diagnostic("E306", f"'{pair}' is no setting", hint="write --set name=value"))
+        out[name.strip()] = value.strip()
+    return out
+
+
+class Watch:
+    """Shows long work: what is being done now, and how the optimiser goes on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.task = progress.add_task("", total=None, note="")
+
+    def phase(self, name: str) -> None:
+        """Something of unknown length begins."""
+        self.progress.update(self.task, description=name, total=None, completed=0, note="")
+
+    def grounding(self, template: str) -> None:
+        self.phase(f"grounding {template}")
+
+    def step(self, stage: str, state: State, max_iterations: int) -> None:
+        """One iteration of an optimiser."""
+        self.progress.update(
+            self.task,
+            description=f"learning: {stage}",
+            total=max_iterations,
+            completed=state.iteration,
+            note=f"objective {state.value:,.3f}, gradient {state.gradient_norm:.1e}",
+        )
+
+
+@contextmanager
+def watching(*, quiet: bool = False) -> Iterator[Watch]:
+    """Progress on standard error while something runs; gone when it is done."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}", style="dim"),
+    )
+    with Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal) as progress:
+        yield Watch(progress)

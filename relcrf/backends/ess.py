@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, optimise
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.inference.forest import ForestInference
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, penalised
+from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood
 from relcrf.structure.conditional_chow_liu import spanning_forest
 
 
@@ -38,13 +38,13 @@ class EssBackend(AbstractBackend):
         layout = problem.graph.layout
         states = problem.states[graph.variables]
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
-        penalty = (layout.l2(self.l2), layout.learned())
-
-        pairs = penalised(PairLikelihood(graph, states), *penalty)
-        structure = optimise("structure", optimiser, pairs, layout.initial, monitor)
+        structure = maximise_likelihood(
+            "structure", PairLikelihood(graph, states), optimiser, self.l2, layout.initial, monitor
+        )
         forest = spanning_forest(graph, structure.point)
-        likelihood = penalised(ForestLikelihood(forest, states), *penalty)
-        weights = optimise("weights", optimiser, likelihood, structure.point.copy, monitor)
+        weights = maximise_likelihood(
+            "weights", ForestLikelihood(forest, states), optimiser, self.l2, structure.point.copy, monitor
+        )
         return Learned(
             {"weights": weights.point, "structure": structure.point},
             (("structure", structure), ("weights", weights)),

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, optimise
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.backends.ess import infer_on_forest
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.inference.forest import ForestInference
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.likelihood import ForestLikelihood, penalised
+from relcrf.learning.likelihood import ForestLikelihood
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,9 @@ class LocalBackend(AbstractBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         graph = self._reduced(problem)
-        layout = problem.graph.layout
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         likelihood = ForestLikelihood(graph, problem.states[graph.variables])
-        objective = penalised(likelihood, layout.l2(self.l2), layout.learned())
-        weights = optimise("weights", optimiser, objective, layout.initial, monitor)
+        weights = maximise_likelihood("weights", likelihood, optimiser, self.l2, problem.graph.layout.initial, monitor)
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": graph.n_nodes})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:

@@ -106,7 +106,8 @@ class Checkpoints(Monitor):
             version, self.log = facts.pop("version"), facts.pop("log")
             names = ("point", "gradient", "steps", "changes")
             arrays = {n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names}
-            return State(**facts, **arrays)
+            memory = {n: tuple(arrays.pop(n)) for n in ("steps", "changes")}
+            return State(**facts, **arrays, **memory)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise _corrupt(path, error) from None
 
@@ -126,7 +127,7 @@ class Checkpoints(Monitor):
         stage, state = self.latest
         version = str(state.iteration)
         for name in ("point", "gradient", "steps", "changes"):
-            _write_array(self.folder / f"{stage}.{version}.{name}.npy", getattr(state, name))
+            _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
         facts = {
             "value": state.value, "first_gradient": state.first_gradient, "iteration": state.iteration,
             "evaluations": state.evaluations, "status": state.status, "version": version, "log": self.log,

@@ -8,7 +8,7 @@ block of columns a row (`per`), and sparse rows (a bag of words).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,6 +33,10 @@ class AbstractFeatures(ABC):
     @abstractmethod
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         """`out += X[rows].T @ residual`; `residual` has one row where `scores` gives one."""
+
+    @abstractmethod
+    def squared(self) -> AbstractFeatures:
+        """The matrix with every entry squared."""
 
     @abstractmethod
     def row(self, index: int) -> list[tuple[int, float]]:
@@ -64,6 +68,9 @@ class Ones(AbstractFeatures):
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         out += residual
 
+    def squared(self) -> AbstractFeatures:
+        return self
+
     def row(self, index: int) -> list[tuple[int, float]]:
         return [(0, 1.0)]
 
@@ -91,6 +98,9 @@ class Dense(AbstractFeatures):
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         out += self.values[rows].T @ residual
+
+    def squared(self) -> AbstractFeatures:
+        return replace(self, values=self.values**2)
 
     def row(self, index: int) -> list[tuple[int, float]]:
         return [(d, float(v)) for d, v in enumerate(self.values[index]) if v != 0.0]
@@ -131,6 +141,9 @@ class Keyed(AbstractFeatures):
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.keyed_accumulate(self.key[rows], self._values(rows), residual, out)
 
+    def squared(self) -> AbstractFeatures:
+        return replace(self, values=self.values**2)
+
     def row(self, index: int) -> list[tuple[int, float]]:
         width = int(self.values.shape[1])
         values = self.values[index] if len(self.values) else np.ones(1)
@@ -154,26 +167,20 @@ class Sparse(AbstractFeatures):
     def nbytes(self) -> int:
         return self.row_start.nbytes + self.column.nbytes + self.values.nbytes
 
-    def _range(self, rows: np.ndarray | slice) -> tuple[int, int, np.ndarray | None]:
-        """The stored rows that `rows` needs, and which of them to keep (None: all)."""
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(self.n_rows)
-            return start, stop, None
-        return 0, self.n_rows, rows
+    def _indices(self, rows: np.ndarray | slice) -> np.ndarray:
+        return np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        start, stop, keep = self._range(rows)
-        out = np.empty((stop - start, weights.shape[1]))
-        sparse.csr_scores(self.row_start, self.column, self.values, weights, start, stop, out)
-        return out if keep is None else out[keep]
+        chosen = self._indices(rows)
+        out = np.empty((len(chosen), weights.shape[1]))
+        sparse.csr_scores(self.row_start, self.column, self.values, weights, chosen, out)
+        return out
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        start, stop, keep = self._range(rows)
-        if keep is not None:
-            whole = np.zeros((stop - start, residual.shape[1]))
-            whole[keep] = residual
-            residual = whole
-        sparse.csr_accumulate(self.row_start, self.column, self.values, residual, start, stop, out)
+        sparse.csr_accumulate(self.row_start, self.column, self.values, residual, self._indices(rows), out)
+
+    def squared(self) -> AbstractFeatures:
+        return replace(self, values=self.values**2)
 
     def row(self, index: int) -> list[tuple[int, float]]:
         entries = slice(int(self.row_start[index]), int(self.row_start[index + 1]))

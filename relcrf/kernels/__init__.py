@@ -1,1 +1,1 @@
-"""Compiled sweeps over flat arrays: no classes, no policy. `reference.py` has a plain twin of each, their oracle."""
+"""Compiled sweeps over flat arrays: no classes, no policy. `tests/kernels/` holds a plain NumPy twin of each."""

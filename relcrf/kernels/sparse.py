@@ -11,37 +11,37 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def csr_scores(row_start, column, values, weights, start, stop, out):  # type: ignore[no-untyped-def]
-    """`out[r - start] = sum over entries of row r of value * weights[column]` for rows start..stop-1.
+def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[no-untyped-def]
+    """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
     Args:
         row_start, column, values: the CSR matrix; shapes (n+1,), (nnz,), (nnz,) or (0,).
         weights: shape (n_columns, n_patterns).
-        out: overwritten, shape (stop - start, n_patterns).
+        out: overwritten, shape (len(rows), n_patterns).
     """
     n_patterns = weights.shape[1]
     implicit = len(values) == 0
-    for row in range(start, stop):
+    for k in range(len(rows)):
         for pattern in range(n_patterns):
-            out[row - start, pattern] = 0.0
-        for entry in range(row_start[row], row_start[row + 1]):
+            out[k, pattern] = 0.0
+        for entry in range(row_start[rows[k]], row_start[rows[k] + 1]):
             value = 1.0 if implicit else values[entry]
             c = column[entry]
             for pattern in range(n_patterns):
-                out[row - start, pattern] += value * weights[c, pattern]
+                out[k, pattern] += value * weights[c, pattern]
 
 
 @njit(cache=True, nogil=True)
-def csr_accumulate(row_start, column, values, residual, start, stop, out):  # type: ignore[no-untyped-def]
-    """Adjoint of `csr_scores`: `out[column] += value * residual[r - start]` over rows start..stop-1."""
+def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
+    """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
     n_patterns = out.shape[1]
     implicit = len(values) == 0
-    for row in range(start, stop):
-        for entry in range(row_start[row], row_start[row + 1]):
+    for k in range(len(rows)):
+        for entry in range(row_start[rows[k]], row_start[rows[k] + 1]):
             value = 1.0 if implicit else values[entry]
             c = column[entry]
             for pattern in range(n_patterns):
-                out[c, pattern] += value * residual[row - start, pattern]
+                out[c, pattern] += value * residual[k, pattern]
 
 
 @njit(cache=True, nogil=True)

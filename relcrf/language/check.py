@@ -133,12 +133,15 @@ class _Checker:
             yield from self._derived(derived)
         for template in self.spec.templates:
             yield from self._template(template)
-        if not any(a.predicted for entity in self.spec.entities for a in entity.attributes):
+        if not self._predicted():
             yield Diagnostic("E137", "the model predicts nothing", self._end(), "mark an attribute with 'predict'")
         if not self.spec.templates:
             yield Diagnostic(
                 "E138", "the model has no template", self._end(), "without templates there is nothing to learn"
             )
+
+    def _predicted(self) -> list[str]:
+        return [f"{e.name}.{a.name}" for e in self.spec.entities for a in e.attributes if a.predicted]
 
     def _end(self) -> Span | None:
         """The end of the text, for what is missing in the whole."""
@@ -258,10 +261,10 @@ class _Checker:
             yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
             return
         scope = Scope(self.spec, derived.parameters, None)
-        try:
-            scope.type_of(measure)
-        except TypeProblem as problem:
-            yield problem.diagnostic
+        kind = self._typed(scope, measure)
+        if isinstance(kind, Diagnostic):
+            yield kind
+        if kind is None or isinstance(kind, Diagnostic):
             return
         a, b = (p.name for p in derived.parameters)
         arguments = measure.arguments if isinstance(measure, Function) and measure.name in MEASURES else ()
@@ -387,10 +390,10 @@ class _Checker:
                 return
             is_random.append(bool(scope.random_terms(item)))
         if not any(is_random):
-            known = [f"{e.name}.{a.name}" for e in self.spec.entities for a in e.attributes if a.predicted]
-            message = f"'over' of '{template.name}' has no random attribute"
-            hint = f"the predicted attributes are {listing(known)}" if known else "mark an attribute with 'predict'"
-            yield Diagnostic("E125", message, template.over[0].span, hint)
+            if self._predicted():  # else that is the mistake, and said of the whole model
+                hint = f"the predicted attributes are {listing(self._predicted())}"
+                message = f"'over' of '{template.name}' has no random attribute"
+                yield Diagnostic("E125", message, template.over[0].span, hint)
             return
         for item, random in zip(template.over, is_random, strict=True):
             if len(template.over) > 1 and not (random and isinstance(item, Attribute)):
@@ -422,9 +425,26 @@ class _Checker:
                 message = "the formula of 'over' computes; it can only compare random attributes"
                 yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
                 return
+        for node in walk(formula):
+            if isinstance(node, Comparison):
+                yield from self._state_comparison(scope, node)
         kind = scope.type_of(formula)
         if not isinstance(kind, Bool):
             yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
+
+    def _state_comparison(self, scope: Scope, node: Comparison) -> Iterator[Diagnostic]:
+        """In a formula, states are compared: both sides are of one domain, and a constant is one of its values."""
+        left, right = scope.type_of(node.left), scope.type_of(node.right)
+        for kind, other, side in ((left, right, node.right), (right, left, node.left)):
+            if not isinstance(kind, DomainType) or isinstance(side, Name | Text):
+                continue
+            if isinstance(other, DomainType) and other != kind:
+                message = f"a value of {left} is compared with a value of {right}"
+                yield Diagnostic("E111", message, node.span, "in 'over', both sides are of one domain")
+                return
+            if not isinstance(other, DomainType) and scope.constant(side, kind.domain) is None:
+                hint = f"in 'over', a value of {kind} is compared with values of {kind}"
+                yield Diagnostic("E105", f"this is no value of {kind}", side.span, hint)
 
     def _key(self, scope: Scope, key: Expression) -> Iterator[Diagnostic]:
         kind = self._typed(scope, key)
@@ -437,8 +457,13 @@ class _Checker:
         yield from self._evidence(scope, key, "'per'")
         is_discrete = isinstance(kind, EntityType | DomainType | Bool | Integer | String)
         if isinstance(key, Name) and key.name not in scope.sorts:
-            yield Diagnostic("E127", f"'{key.name}' is no binder: it is a value", key.span, "keys are what differs")
-        elif not isinstance(key, Name | Attribute) or not is_discrete:
+            yield Diagnostic(
+                "E127",
+                f"'{key.name}' is no binder: it is a value",
+                key.span,
+                "a key is a binder or an attribute of one",
+            )
+        elif not isinstance(key, Name | Attribute | TupleAttribute) or not is_discrete:
             hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"
             yield Diagnostic("E129", f"'per' cannot separate weights by a {kind}", key.span, hint)
 
@@ -455,7 +480,7 @@ class _Checker:
         if not isinstance(kind, Integer | Real | Bool | Vector | Bag) and not is_range:
             hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
             yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
-        elif isinstance(kind, Bool) and not isinstance(feature, Attribute):
+        elif isinstance(kind, Bool) and not isinstance(feature, Attribute | TupleAttribute):
             hint = "put the condition into 'where' of a template of its own"
             yield Diagnostic("E130", "a condition is no feature", feature.span, hint)
         elif isinstance(kind, Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):

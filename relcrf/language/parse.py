@@ -32,7 +32,7 @@ _CUTS = re.compile(
     (?P<skip> \#[^\n]* | "(?:[^"\\\n]|\\.)*" )
     # A keyword and a name: nowhere inside a declaration do two names stand side by side. Or a keyword that begins a
     # line, unless it is an attribute or a value of that name.
-  | (?P<keyword> (?<![\w.]) {_KEYWORD} (?={_GAP}+(?!{_CLAUSE}){_NAME}(?!{_GAP}*:)) )
+  | (?P<keyword> (?<![\w.]) {_KEYWORD} (?={_GAP}+(?!{_CLAUSE}){_NAME}\b(?!{_GAP}*:)) )
   | (?P<lonely> ^[ \t]* {_KEYWORD} (?!{_GAP}*[:,.}})]) )
     # What later versions have.
   | (?P<later> ^[ \t]*(?: predict\s+relation\s+{_NAME}\s*\( | rule\b[^\n]*=> | (?:candidates|gate)[ \t]+{_NAME}
@@ -88,18 +88,16 @@ def _lines(notes: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Some of the text that holds one declaration; `line` is the number of its first line.
-
-    A piece that begins inside a line has blanks before it, so that columns are those of the text.
-    """
+    """Some of the text that holds one declaration: it begins in line `line`, after `indent` characters."""
 
     text: str
     line: int
+    indent: int
 
     def span(self, source: Source, offset: int, width: int) -> Span:
         """A place, by its offset in the piece's text."""
         line = self.line + self.text.count("\n", 0, offset)
-        column = offset - self.text.rfind("\n", 0, offset)
+        column = offset - self.text.rfind("\n", 0, offset) + (self.indent if line == self.line else 0)
         return Span(source, line, column, line, column + width)
 
 
@@ -109,7 +107,7 @@ def _pieces(text: str) -> Iterator[_Piece]:
     for start, stop in zip([0, *starts], [*starts, len(text)], strict=True):
         line, at = line + text.count("\n", at, start), start
         indent = start - (text.rfind("\n", 0, start) + 1)
-        yield _Piece(" " * indent + text[start:stop], line)
+        yield _Piece(text[start:stop], line, indent)
 
 
 @cache
@@ -147,7 +145,7 @@ def _declaration(piece: _Piece, source: Source) -> Declaration | Diagnostic | No
         place = piece.span(source, problem.offset, problem.width)
         return Diagnostic(problem.code, problem.message, place, problem.hint)
     try:
-        return Builder(source, piece.line - 1).declaration(tree)
+        return Builder(source, piece.line - 1, piece.indent).declaration(tree)
     except Unbuildable as beyond:
         return Diagnostic("E001", beyond.message, beyond.span, beyond.hint)
 

@@ -32,7 +32,7 @@ class Unbuildable(Exception):
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds from trees of a piece whose first line is line `line_offset + 1` of the source.
+    """Builds from trees of a piece that begins in line `line_offset + 1` of the source, after `indent` characters.
 
     Raises:
         Unbuildable: from `declaration`, where a number, a text or an expression is beyond what can be held.
@@ -40,6 +40,7 @@ class Builder:
 
     source: Source
     line_offset: int
+    indent: int
 
     def declaration(self, tree: Any) -> s.Declaration:
         built: s.Declaration = getattr(self, f"_{tree.data}")(tree)
@@ -48,7 +49,9 @@ class Builder:
     def _span(self, node: Any) -> Span:
         meta: Any = node if isinstance(node, Token) else node.meta
         above = self.line_offset
-        return Span(self.source, meta.line + above, meta.column, meta.end_line + above, meta.end_column)
+        start = meta.column + (self.indent if meta.line == 1 else 0)
+        end = meta.end_column + (self.indent if meta.end_line == 1 else 0)
+        return Span(self.source, meta.line + above, start, meta.end_line + above, end)
 
     def _name(self, tree: Any) -> str:
         return str(tree.children[0])

@@ -9,7 +9,8 @@ DECLARATIONS = ("domain", "entity", "relation", "derive", "template")
 CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "and", "or", "not", "in")
 
 LATER = (
-    "latent", "predict relation", "rule", "candidates", "gate", "include", "symmetric", "hard", "exists", "count", "sum",
+    "latent", "predict relation", "rule", "hard", "gate",
+    "candidates", "include", "symmetric", "exists", "count", "sum",
 )  # fmt: skip
 """What the language is going to have and this version does not."""
 

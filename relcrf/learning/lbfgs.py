@@ -25,7 +25,7 @@ class State:
 
     Args:
         point, gradient: shape (n,). value: the objective there.
-        steps, changes: differences of points and of gradients, oldest first; shape (m, n).
+        steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,).
         first_gradient: largest absolute gradient at the start, the scale of the stopping rule.
         status: `running`, `converged`, or why it stopped.
     """
@@ -33,8 +33,8 @@ class State:
     point: np.ndarray
     value: float
     gradient: np.ndarray
-    steps: np.ndarray
-    changes: np.ndarray
+    steps: tuple[np.ndarray, ...]
+    changes: tuple[np.ndarray, ...]
     first_gradient: float
     iteration: int = 0
     evaluations: int = 1
@@ -55,19 +55,21 @@ class Lbfgs:
         value_tolerance: converged when an iteration lowers the value by less than this share of it.
         max_iterations: then the status is `not converged`.
         memory: pairs of differences that are kept.
+        inverse_diagonal: an estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Its scale
+            does not matter, its proportions do: weights of rare and of frequent features then move in step.
     """
 
     tolerance: float = 1e-5
-    value_tolerance: float = 1e-9
+    value_tolerance: float = 1e-8
     max_iterations: int = 200
     memory: int = 10
+    inverse_diagonal: np.ndarray | None = None
     line_search: LineSearch = field(default_factory=lambda: LineSearch())
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
         value, gradient = objective(point)
-        empty = np.empty((0, len(point)))
         largest = float(np.abs(gradient).max(initial=0.0))
-        return State(point, value, gradient, empty, empty, largest)
+        return State(point, value, gradient, (), (), largest)
 
     def minimise(
         self, objective: Objective, state: State, observe: Callable[[State], None] = lambda state: None
@@ -86,7 +88,7 @@ class Lbfgs:
             return replace(state, status="converged")
         if state.iteration >= self.max_iterations:
             return replace(state, status="not converged")
-        direction = -_apply_inverse_hessian(state)
+        direction = -_apply_inverse_hessian(state, self.inverse_diagonal)
         slope = float(direction @ state.gradient)
         if slope >= 0:
             direction, slope = -state.gradient, -float(state.gradient @ state.gradient)
@@ -95,16 +97,15 @@ class Lbfgs:
         found = self.line_search(objective, state, direction, slope, first)
         if found is None:
             if len(state.steps):
-                empty = np.empty((0, len(state.point)))
-                return replace(state, steps=empty, changes=empty)
+                return replace(state, steps=(), changes=())
             # Steepest descent finds nothing lower: this is the minimum to the precision of the arithmetic.
             return replace(state, status="converged")
         point, value, gradient, evaluations = found
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
         if float(step @ change) > 1e-12 * float(change @ change):
-            steps = np.concatenate((steps, step[None]))[-self.memory :]
-            changes = np.concatenate((changes, change[None]))[-self.memory :]
+            steps = (*steps, step)[-self.memory :]
+            changes = (*changes, change)[-self.memory :]
         small = state.value - value <= self.value_tolerance * max(abs(state.value), abs(value), 1.0)
         return State(
             point, value, gradient, steps, changes, state.first_gradient,
@@ -112,7 +113,7 @@ class Lbfgs:
         )  # fmt: skip
 
 
-def _apply_inverse_hessian(state: State) -> np.ndarray:
+def _apply_inverse_hessian(state: State, inverse_diagonal: np.ndarray | None) -> np.ndarray:
     """Two-loop recursion: the inverse Hessian's estimate times the gradient."""
     result = state.gradient.copy()
     factors = []
@@ -120,9 +121,12 @@ def _apply_inverse_hessian(state: State) -> np.ndarray:
         factor = float(step @ result) / float(step @ change)
         result -= factor * change
         factors.append(factor)
+    if inverse_diagonal is not None:
+        result *= inverse_diagonal
     if len(state.steps):
         step, change = state.steps[-1], state.changes[-1]
-        result *= float(step @ change) / float(change @ change)
+        scaled = change if inverse_diagonal is None else inverse_diagonal * change
+        result *= float(step @ change) / float(change @ scaled)
     for step, change, factor in zip(state.steps, state.changes, reversed(factors), strict=True):
         result += (factor - float(change @ result) / float(step @ change)) * step
     return result

@@ -6,7 +6,7 @@ observed pattern counts. Convex in the weights.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -131,6 +131,21 @@ def _cells_by_cardinality(graph: ReducedGraph, nodes: np.ndarray) -> list[np.nda
         graph.state_start[nodes[graph.cardinality[nodes] == k], None] + np.arange(k)
         for k in np.unique(graph.cardinality[nodes])
     ]
+
+
+def curvature(graph: ReducedGraph) -> np.ndarray:
+    """An upper estimate of the diagonal of the likelihood's Hessian where all states are equally likely, shape (n_weights,).
+
+    The variance of a feature times a pattern is at most its mean square: `sum x^2 p(pattern)`.
+    """
+    groups = tuple(replace(group, features=group.features.squared()) for group in graph.graph.groups)
+    squares = replace(graph, graph=replace(graph.graph, groups=groups))
+    out = np.zeros(graph.graph.layout.size)
+    squares.add_node_counts(np.repeat(1.0 / graph.cardinality, graph.cardinality), out)
+    for start, stop in graph.edge_chunks():
+        sizes = np.diff(graph.table_start[start : stop + 1])
+        squares.add_edge_counts(np.repeat(1.0 / sizes, sizes), out, start, stop)
+    return out
 
 
 def penalised(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Objective:

@@ -4,6 +4,7 @@ One tree for all four; the checker says which nodes may stand where. Spans are c
 are no part of a node's identity: two expressions are equal if they say the same.
 """
 
+# ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from relcrf.errors import Span
 
 
 def _span() -> Span | None:
-    return field(default=None, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
+    return field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ relations), what is unknown (`predict`), and which patterns may carry weight (te
 no backend and no optimiser. `language/check.py` says whether its parts fit together.
 """
 
+# ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from relcrf.model.types import AttributeType
 
 
 def _span() -> Span | None:
-    return field(default=None, compare=False, repr=False, kw_only=True)  # type: ignore[no-any-return]
+    return field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

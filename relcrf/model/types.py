@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+
 @dataclass(frozen=True, slots=True)
 class DomainType:
     """A value of a named domain."""

@@ -73,7 +73,9 @@ class Scope:
 
     def __init__(self, spec: ModelSpec, parameters: tuple[Parameter, ...], where: Expression | None) -> None:
         self.spec = spec
-        self.binders = {p.name: p.sort for p in reversed(parameters)}
+        self.binders: dict[str, str] = {}
+        for parameter in parameters:  # of two binders of one name the first counts; the checker reports the second
+            self.binders.setdefault(parameter.name, parameter.sort)
         self.where = where
 
     @cached_property
@@ -276,13 +278,13 @@ class Scope:
     def _check_arguments(self, atom: Atom) -> None:
         relation = self.spec.relation(atom.relation)
         if relation is None:
-            known = [r.name for r in (*self.spec.relations, *self.spec.derived)]
+            known = [*(r.name for r in self.spec.relations), *(d.name for d in self.spec.derived)]
             hint = suggestion(atom.relation, [*known, *FUNCTIONS])
             hint = hint or (f"the relations are {listing(known)}" if known else "the model declares no relation")
             raise TypeProblem("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
         wanted = relation.parameters
         if len(atom.arguments) != len(wanted):
-            declared = ", ".join(f"{p.name}: {p.sort}" for p in wanted)
+            declared = ", ".join(f"{each.name}: {each.sort}" for each in wanted)
             message = f"{atom.relation} takes {_count(len(wanted), 'argument')}, not {len(atom.arguments)}"
             raise TypeProblem("E108", message, atom, f"it is declared {atom.relation}({declared})")
         for argument, parameter in zip(atom.arguments, wanted, strict=True):
@@ -300,6 +302,8 @@ class Scope:
         if domain is None or self.constant(argument, parameter.sort) is None:
             if domain is not None and isinstance(argument, Name | Number | Text | Negative):
                 raise self._no_value(argument, parameter.sort)
+            if isinstance(argument, Name):
+                raise self._unknown_name(argument.name, argument)
             message = f"an argument of {atom.relation} is a name" + (" or a constant" if domain else "")
             raise TypeProblem("E109", message, argument, f"'{parameter.name}' is a {parameter.sort}")
 

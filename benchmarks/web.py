@@ -1,0 +1,94 @@
+"""ESS-CRF on a synthetic web of pages: seconds, peak memory, accuracy, and how the cost grows with the data.
+
+    python benchmarks/web.py --pages 100000
+
+Each size runs in a process of its own, so that peak memory is its own. The tables are made before and not measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def measure(folder: Path, memory: str) -> dict[str, float]:
+    """Grounds, learns on the pages of part `train`, infers those of `test`; in this process."""
+    import relcrf
+    from relcrf import api
+    from relcrf.evaluation.splits import split_by
+
+    model = relcrf.load(ROOT / "models" / "webkb.rcrf")
+    start_cpu, start = time.process_time(), time.perf_counter()
+    grounding = model.ground(relcrf.Dataset(folder, memory=memory))
+    seconds_ground = time.perf_counter() - start
+    hidden = split_by(grounding, "part").held_out(["test"])
+    fit = api.fit(model, grounding, "ess", hidden=hidden)
+    found = api.predict(fit, grounding, hidden=hidden)
+    accuracy = found.score(among=hidden).accuracy
+    cpu = time.process_time() - start_cpu
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    local = api.fit(model, grounding, "local", hidden=hidden)
+    return {
+        "pages": len(grounding.states),
+        "seconds_ground": seconds_ground,
+        "seconds_learn": fit.seconds,
+        "seconds_infer": found.seconds,
+        "cpu_seconds": cpu,
+        "peak_mib": peak,
+        "graph_mib": grounding.graph.nbytes / 2**20,
+        "accuracy_local": api.predict(local, grounding, hidden=hidden).score(among=hidden).accuracy,
+        "accuracy": accuracy,
+        "iterations": sum(v for k, v in fit.summary.items() if k.endswith("_iterations")),
+    }
+
+
+def run(folder: Path, memory: str) -> dict[str, float]:
+    """`measure` in a fresh process."""
+    command = [sys.executable, __file__, "--measure", str(folder), "--memory", memory]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pages", type=int, default=100_000)
+    parser.add_argument("--memory", default="500MB", help="limit of DuckDB's buffers")
+    parser.add_argument("--quick", action="store_true", help="20,000 pages")
+    parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure, options.memory)))
+        return
+    sys.path.insert(0, str(ROOT / "datasets"))
+    from web import make_web
+
+    pages = 20_000 if options.quick else options.pages
+    results = []
+    with tempfile.TemporaryDirectory() as folder:
+        for size in (pages // 10, pages):
+            make_web(Path(folder) / str(size), size)
+        run(Path(folder) / str(pages // 10), options.memory)  # compiles the kernels, if they are not cached
+        for size in (pages // 10, pages):
+            results.append(run(Path(folder) / str(size), options.memory))
+            print("  ".join(f"{k} {v:,.3f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in results[-1].items()))
+    small, large = results
+    large["growth_10x"] = large["cpu_seconds"] / small["cpu_seconds"]
+    # L-BFGS may need more iterations on one size than on the other; this is the growth of what one of them costs.
+    learn = [r["seconds_learn"] / r["iterations"] for r in results]
+    large["growth_10x_per_iteration"] = learn[1] / learn[0]
+    print(json.dumps(large))
+
+
+if __name__ == "__main__":
+    main()

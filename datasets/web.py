@@ -1,0 +1,78 @@
+"""Makes a synthetic web: pages of five categories, links that prefer their own category, words that hint at it.
+
+    python datasets/web.py --pages 10000 --out /tmp/web
+
+Writes `page.parquet` (id, category, part), `link.parquet` (source, target) and `page_word.parquet` (page, word), the
+tables of models/webkb.rcrf. `part` is `train` or `test`, half and half.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+CATEGORIES = ("course", "faculty", "student", "project", "staff")
+VOCABULARY = 50_000
+HINTS = 400
+"""Words of each category that its pages use more often."""
+HINT_SHARE = 0.035
+"""Share of a page's words that are drawn from its category's hints rather than from the whole vocabulary."""
+OWN_KIND = 0.35
+"""Share of links that stay within the category."""
+
+
+def make_web(folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0) -> None:
+    """Writes the tables of a web to a folder.
+
+    Args:
+        links, words: of each page.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    category = rng.integers(len(CATEGORIES), size=pages)
+    by_category = [np.flatnonzero(category == k) for k in range(len(CATEGORIES))]
+
+    source = np.repeat(np.arange(pages), links)
+    target = rng.integers(pages, size=len(source))
+    for k, members in enumerate(by_category):
+        stays = (category[source] == k) & (rng.random(len(source)) < OWN_KIND)
+        target[stays] = rng.choice(members, size=int(stays.sum()))
+
+    page = np.repeat(np.arange(pages, dtype=np.int32), words)
+    # Word frequencies fall with rank as in text; the square makes a few words common and most rare.
+    word = (VOCABULARY * rng.random(len(page)) ** 2).astype(np.int32)
+    hint = rng.random(len(page)) < HINT_SHARE
+    word[hint] = category[page[hint]] * HINTS + rng.integers(HINTS, size=int(hint.sum())) + 10_000
+
+    with duckdb.connect() as connection:
+        names = np.asarray(CATEGORIES, dtype=object)[category]
+        part = np.where(rng.random(pages) < 0.5, "train", "test").astype(object)
+        connection.register("page", {"id": np.arange(pages), "category": names, "part": part})
+        connection.register("link", {"a": source, "b": target})
+        connection.register("word", {"page": page, "word": word})
+        tables = {
+            "page": "SELECT 'p' || id AS id, category, part FROM page",
+            "link": "SELECT 'p' || a AS source, 'p' || b AS target FROM link",
+            "page_word": "SELECT 'p' || page AS page, 'w' || word AS word FROM word",
+        }
+        for name, select in tables.items():
+            connection.execute(f"COPY ({select}) TO '{folder / (name + '.parquet')}' (FORMAT parquet)")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pages", type=int, default=10_000)
+    parser.add_argument("--links", type=int, default=8, help="of each page")
+    parser.add_argument("--words", type=int, default=100, help="of each page")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True, help="the folder to write")
+    options = parser.parse_args()
+    make_web(options.out, options.pages, options.links, options.words, options.seed)
+    print(f"wrote {options.pages:,} pages to {options.out}")
+
+
+if __name__ == "__main__":
+    main()

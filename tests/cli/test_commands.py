@@ -1,0 +1,260 @@
+"""The command line on a small web: check, plan, ground, train, predict, evaluate; and what it says to mistakes."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+from command import json_command, relcrf_command
+from tables import small_web
+
+import relcrf
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture
+def relcrf_(capsys, monkeypatch):
+    return lambda *arguments: relcrf_command(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture
+def relcrf_json(capsys, monkeypatch):
+    return lambda *arguments: json_command(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    return small_web(tmp_path_factory.mktemp("web"))
+
+
+@pytest.mark.parametrize("command", ["check", "plan", "ground", "train", "predict", "evaluate", "demo"])
+def test_every_command_has_help_with_an_example(relcrf_, command):
+    code, out, _ = relcrf_(command, "--help")
+    assert code == 0
+    assert f"Example: relcrf {command}" in out
+
+
+def test_check(relcrf_, relcrf_json, web):
+    code, out, _ = relcrf_("check", MODEL, "--data", web)
+    assert code == 0
+    assert "is well formed" in out
+    assert relcrf_json("check", MODEL) == (0, {"errors": [], "warnings": [], "notes": []})
+
+
+def test_plan_and_ground_agree(relcrf_, relcrf_json, web):
+    _, plan = relcrf_json("plan", MODEL, "--data", web)
+    code, grounded = relcrf_json("ground", MODEL, "--data", web)
+    assert code == 0
+    assert set(plan["templates"]) == {"prior", "word", "linked"}
+    for name, row in grounded["templates"].items():
+        assert {k: plan["templates"][name][k] for k in row} == row
+    assert relcrf_("plan", MODEL, "--data", web)[0] == 0
+
+
+def test_ground_shows_the_factors_of_a_variable(relcrf_json, web):
+    code, found = relcrf_json("ground", MODEL, "--data", web, "--show", "Page(p3).category")
+    assert code == 0
+    by_template = {f["template"] for f in found["factors"]}
+    assert by_template == {"prior", "word", "linked"}
+    assert all("Page(p3).category" in f["scope"] for f in found["factors"])
+
+
+def test_a_cross_product_is_stopped_by_the_budget(relcrf_, web, tmp_path):
+    model = tmp_path / "cross.rcrf"
+    model.write_text(MODEL.read_text() + "\ntemplate every(a: Page, b: Page)\n    over a.category == b.category\n")
+    code, out, err = relcrf_("plan", model, "--data", web, "--budget", "2000")
+    assert code == 2
+    assert "warning[W201]" in err
+    assert "error[E320]: 'every' would ground into 3,600 bindings, over the budget of 2,000" in err
+    assert "3,600" in out
+    assert relcrf_("train", model, "--data", web, "--budget", "2000", "--out", tmp_path / "run")[0] == 2
+
+
+def test_train_predict_evaluate(relcrf_, relcrf_json, web, tmp_path):
+    run, out = tmp_path / "run", tmp_path / "predictions.csv"
+    code, text, err = relcrf_("train", MODEL, "--data", web, "--out", run)
+    assert (code, err) == (0, "")
+    assert "forest edges" in text
+    code, text, err = relcrf_("predict", run, "--data", web, "--out", out)
+    assert (code, err) == (0, "")
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [r["id"] for r in rows] == sorted(f"p{k}" for k in range(0, 60, 5))
+    assert {r["category"] for r in rows} <= {"course", "faculty", "student", "project", "staff"}
+    for row in rows:
+        probabilities = [float(v) for k, v in row.items() if k.startswith("p_")]
+        assert sum(probabilities) == pytest.approx(1)
+        assert max(probabilities) == pytest.approx(float(row["probability"]))
+    code, found = relcrf_json("evaluate", MODEL, "--data", web, "--split", "school")
+    assert code == 0
+    assert found["backend"] == "ess"
+    score = found["attributes"]["Page.category"]
+    assert score["n"] == 48
+    assert score["accuracy"] > found["backends"]["local"]["Page.category"]["accuracy"]
+    assert len(found["folds"]) == 6
+    code, found = relcrf_json("evaluate", run, "--data", web, "--split", "school", "--hold", "s1")
+    assert code == 0
+    assert found["attributes"]["Page.category"]["n"] == 16
+
+
+def test_the_same_input_gives_the_same_bytes(relcrf_, web, tmp_path):
+    for name in ("one", "two"):
+        assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / name)[0] == 0
+        assert relcrf_("predict", tmp_path / name, "--data", web, "--out", tmp_path / f"{name}.parquet")[0] == 0
+    files = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert "checkpoint" not in files
+    for name in files:
+        if name != "timings.json":
+            assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
+
+
+def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
+    folder = small_web(tmp_path / "web")
+    page = folder / "page.csv"
+    lines = page.read_text().splitlines()
+    changed = [line.replace("course", "staff") if line.endswith(",s1") else line for line in lines]
+    page.write_text("\n".join(changed) + "\n")
+    for name, data in (("one", web), ("two", folder)):
+        command = ("train", MODEL, "--data", data, "--out", tmp_path / name, "--split", "school", "--hold", "s1")
+        assert relcrf_(*command)[0] == 0
+    first, second = (np.load(tmp_path / name / "weights.npy") for name in ("one", "two"))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("check", "nowhere.rcrf"), 2, "E004"),
+        (("plan", MODEL, "--data", "nowhere"), 3, "E201"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--backend", "es"), 2, "unknown backend 'es'"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l3=1"), 2, "its settings: l2,"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=-1"), 2, "E305"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2"), 2, "E306"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--split", "school"), 2, "E341"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--resume"), 2, "E332"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--strict", "--set", "max_iterations=1"), 4, "E401"),
+        (("predict", "run", "--data", "WEB"), 3, "E334"),
+        (("evaluate", MODEL, "--data", "WEB", "--split", "scool"), 3, "did you mean 'school'?"),
+        (("evaluate", MODEL, "--data", "WEB", "--split", "school", "--hold", "s9"), 2, "E340"),
+        (("ground", MODEL, "--data", "WEB", "--show", "Page(zz).category"), 2, "E313"),
+        (("plan", MODEL, "--data", "WEB", "--memory", "much"), 2, "E311"),
+        (("plan", MODEL), 2, "--data"),
+        (("fly",), 2, "fly"),
+    ],
+)
+def test_mistakes(relcrf_, web, tmp_path, monkeypatch, arguments, code, message):
+    monkeypatch.chdir(tmp_path)
+    found, _, err = relcrf_(*(web if a == "WEB" else a for a in arguments))
+    assert found == code, err
+    assert message in err
+    assert "Traceback" not in err
+    assert err.count("error[") <= 1
+
+
+def test_a_misspelt_attribute(relcrf_, relcrf_json, tmp_path):
+    model = tmp_path / "wrong.rcrf"
+    model.write_text(MODEL.read_text().replace("over page.category", "over page.categry"))
+    code, _, err = relcrf_("check", model)
+    assert code == 2
+    assert err.count("error[") == 1
+    assert "unknown attribute 'categry' of Page" in err
+    assert "did you mean 'category'?" in err
+    code, found = relcrf_json("check", model)
+    assert code == 2
+    (error,) = found["errors"]
+    assert (error["code"], error["place"]["line"], error["place"]["column"]) == ("E101", 14, 10)
+
+
+def test_run_folders_that_are_not_whole(relcrf_, web, tmp_path):
+    run = tmp_path / "run"
+    assert relcrf_("train", MODEL, "--data", web, "--out", run)[0] == 0
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", run)
+    assert (code, "E330" in err) == (2, True)
+    assert relcrf_("train", MODEL, "--data", web, "--out", run, "--force")[0] == 0
+    facts = json.loads((run / "run.json").read_text())
+    weights = (run / "weights.npy").read_bytes()
+    for name, content, code in [
+        ("weights.npy", weights[:-9], "E336"),
+        ("weights.npy", b"", "E336"),
+        ("structure.npy", None, "E336"),
+        ("dictionaries.json", b"{", "E336"),
+        ("run.json", json.dumps(facts | {"format": 99}).encode(), "E335"),
+        ("run.json", b"[]", "E336"),
+        ("model.rcrf", b"\xff\xfe", "E336"),
+    ]:
+        before = (run / name).read_bytes()
+        if content is None:
+            (run / name).unlink()
+        else:
+            (run / name).write_bytes(content)
+        found, _, err = relcrf_("predict", run, "--data", web)
+        assert (found, code in err, "Traceback" in err) == (3, True, False), (name, err)
+        (run / name).write_bytes(before)
+    assert relcrf_("predict", run, "--data", web)[0] == 0
+
+
+def test_a_pickle_in_a_run_folder_is_refused(relcrf_, web, tmp_path):
+    run = tmp_path / "run"
+    assert relcrf_("train", MODEL, "--data", web, "--out", run)[0] == 0
+    np.save(run / "weights.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    code, _, err = relcrf_("predict", run, "--data", web)
+    assert (code, "E336" in err) == (3, True)
+
+
+def test_an_interrupted_training_goes_on(relcrf_, web, tmp_path, monkeypatch):
+    from relcrf.backends import run_folder
+
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert relcrf_("train", MODEL, "--data", web, "--out", whole)[0] == 0
+
+    step = run_folder.Checkpoints.step
+
+    def interrupt(self, stage, state, most):
+        step(self, stage, state, most)
+        if stage == "weights" and state.iteration == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_folder.Checkpoints, "step", interrupt)
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken)
+    assert code == 130
+    assert "--resume" in err
+    assert not broken.exists()
+    code, _, err = relcrf_("predict", broken, "--data", web)
+    assert (code, "interrupted" in err) == (3, True)
+    monkeypatch.setattr(run_folder.Checkpoints, "step", step)
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume", "--set", "l2=2")
+    assert (code, "E333" in err) == (2, True)
+    assert relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")[0] == 0
+    for name in ("weights.npy", "structure.npy", "log.jsonl", "run.json"):
+        assert (whole / name).read_bytes() == (broken / name).read_bytes(), name
+
+
+def test_new_tables_with_new_words_are_predicted(relcrf_, relcrf_json, web, tmp_path):
+    run = tmp_path / "run"
+    assert relcrf_("train", MODEL, "--data", web, "--out", run)[0] == 0
+    other = small_web(tmp_path / "other", pages=20, seed=5)
+    words = other / "page_words.csv"
+    words.write_text(words.read_text() + "p3,neverseen\n")
+    code, found = relcrf_json("predict", run, "--data", other)
+    assert code == 0
+    assert found["unseen_keys"] == {"word": 1}
+    assert found["queries"] == {"Page.category": 4}
+
+
+def test_a_bug_is_said_to_be_one(relcrf_, web, monkeypatch):
+    from relcrf.cli import inspect
+
+    def broken(*_):
+        raise ZeroDivisionError("by zero")
+
+    monkeypatch.setattr(inspect, "plan_templates", broken)
+    code, _, err = relcrf_("plan", MODEL, "--data", web)
+    assert code == 70
+    assert "This is a bug in relcrf" in err
+
+
+def test_version(relcrf_):
+    assert relcrf_("--version")[1] == f"relcrf {relcrf.__version__}\n"

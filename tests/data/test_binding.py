@@ -1,0 +1,184 @@
+"""Tables against models: what binds, and one clear diagnostic for each thing that does not."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import write_tables
+
+import relcrf
+from relcrf.data.binding import bind
+
+MODEL = """
+domain Kind = { cat, dog }
+domain Word = open
+entity Pet {
+    predict kind : Kind
+    weight       : real
+    legs         : integer
+    tame         : bool
+    born         : date
+    words        : bag of Word
+    shape        : vector
+}
+relation Likes(who: Pet, whom: Pet) { score: real }
+template prior(p: Pet) over p.kind
+"""
+
+
+def pets(**changes):
+    rows = [
+        {"id": "a", "kind": "cat", "weight": "4.5", "legs": "4", "tame": "true", "born": "2020-01-31",
+         "shape_0": "1", "shape_1": "2"},
+        {"id": "b", "kind": None, "weight": None, "legs": "4", "tame": "0", "born": None, "shape_0": "0", "shape_1": "1"},
+        {"id": "c", "kind": "dog", "weight": "9", "legs": None, "tame": None, "born": "2019-12-01",
+         "shape_0": "0.5", "shape_1": "-1"},
+    ]  # fmt: skip
+    tables = {
+        "pet": rows,
+        "pet_words": [{"pet": "a", "word": "meow"}, {"pet": "a", "word": "meow"}, {"pet": "c", "word": "wuff"}],
+        "likes": [{"who": "a", "whom": "b", "score": "0.5"}, {"who": "a", "whom": "b", "score": "0.5"}],
+    }
+    return tables | changes
+
+
+def bound(folder, **changes):
+    return bind(relcrf.parse(MODEL).spec, relcrf.Dataset(write_tables(folder, **pets(**changes))))
+
+
+def problem(folder, **changes):
+    with pytest.raises(relcrf.DataError) as found:
+        bound(folder, **changes)
+    assert found.value.exit_code == 3
+    assert len(found.value.diagnostics) == 1, [d.render() for d in found.value.diagnostics]
+    return found.value.diagnostics[0]
+
+
+def test_codes(tmp_path):
+    found = bound(tmp_path)
+    assert found.sizes == {"Pet": 3}
+    assert found.keys("Pet").tolist() == ["a", "b", "c"]
+    assert found.codes("Pet", "kind").tolist() == [0, -1, 1]
+    assert found.domains["Word"] == ("meow", "wuff")
+    np.testing.assert_array_equal(found.vectors("Pet", "shape"), [[1, 2], [0, 1], [0.5, -1]])
+    rows = found.connection.execute("SELECT weight, legs, tame, born::VARCHAR FROM ent_Pet ORDER BY vid").fetchall()
+    assert rows == [(4.5, 4, True, "2020-01-31"), (None, 4, False, None), (9.0, None, None, "2019-12-01")]
+    assert found.connection.execute("SELECT * FROM bag_Pet_words ORDER BY ALL").fetchall() == [(0, 0, 2.0), (2, 1, 1.0)]
+    assert found.connection.execute("SELECT * FROM rel_Likes").fetchall() == [(0, 1, 0.5)], "relations are sets"
+
+
+def test_a_frame_and_a_file_bind_alike(tmp_path):
+    tables = {name: pd.DataFrame(rows) for name, rows in pets().items()}
+    tables["pet"]["weight"] = [4.5, np.nan, 9.0]
+    tables["pet"]["legs"] = [4, 4, np.nan]
+    from_frames = bind(relcrf.parse(MODEL).spec, relcrf.Dataset(tables))
+    from_files = bound(tmp_path)
+    for table in ("ent_Pet", "bag_Pet_words", "rel_Likes"):
+        sql = f"SELECT * FROM {table} ORDER BY ALL"
+        assert from_frames.connection.execute(sql).fetchall() == from_files.connection.execute(sql).fetchall()
+
+
+def test_integer_keys_sort_as_numbers_and_match_across_types(tmp_path):
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\nrelation R(a: E, b: E)\ntemplate t(e: E) over e.d")
+    tables = {
+        "e": pd.DataFrame({"id": [10, 9, 100], "d": ["x", "y", None]}),
+        "r": pd.DataFrame({"a": [9.0, 10.0], "b": ["100", "9"]}),
+    }
+    found = bind(model.spec, relcrf.Dataset(tables))
+    assert found.keys("E").tolist() == ["9", "10", "100"]
+    assert found.codes("E", "d").tolist() == [1, 0, -1]
+    assert found.connection.execute("SELECT * FROM rel_R ORDER BY ALL").fetchall() == [(0, 2), (1, 0)]
+
+
+def test_a_vocabulary_keeps_its_codes(tmp_path):
+    folder = write_tables(tmp_path, **pets())
+    found = bind(relcrf.parse(MODEL).spec, relcrf.Dataset(folder), {"Word": ("zzz", "wuff")})
+    assert found.domains["Word"] == ("zzz", "wuff", "meow")
+
+
+def with_value(row, column, value):
+    rows = [dict(r) for r in pets()["pet"]]
+    rows[row][column] = value
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("code", "changes", "message", "place"),
+    [
+        ("E216", {"pet": with_value(2, "kind", "dgo")}, "'dgo' is no value of Kind", "pet.csv, row 3, column 'kind'"),
+        ("E215", {"pet": with_value(0, "weight", "heavy")}, "'heavy' is not a finite number", "row 1, column 'weight'"),
+        ("E215", {"pet": with_value(1, "weight", "inf")}, "'inf' is not a finite number", "row 2, column 'weight'"),
+        ("E215", {"pet": with_value(1, "legs", "3.5")}, "'3.5' is not a whole number", "row 2, column 'legs'"),
+        ("E215", {"pet": with_value(1, "tame", "maybe")}, "'maybe' is not true or false", "row 2, column 'tame'"),
+        ("E215", {"pet": with_value(1, "born", "31.1.20")}, "'31.1.20' is not a date", "row 2, column 'born'"),
+        ("E217", {"pet": with_value(1, "shape_1", None)}, "is not 2 finite numbers", "row 2, column 'shape_0'"),
+        ("E214", {"pet": with_value(2, "id", "a")}, "two rows of Pet have the key 'a'", "row 3, column 'id'"),
+        ("E213", {"pet": with_value(1, "id", None)}, "the key of a Pet is missing", "row 2, column 'id'"),
+        ("E219", {"likes": [{"who": "a", "whom": "x", "score": "1"}]}, "there is no Pet 'x'", "row 1, column 'whom'"),
+        ("E219", {"pet_words": [{"pet": "q", "word": "w"}]}, "there is no Pet 'q'", "row 1, column 'pet'"),
+        (
+            "E220",
+            {"likes": [{"who": "a", "whom": "b", "score": "1"}, {"who": "a", "whom": "b", "score": "2"}]},
+            "1 tuples of Likes stand more than once",
+            "likes.csv",
+        ),
+        ("E212", {"likes": [{"who": "a", "whom": "b"}]}, "the table of Likes has no column 'score'", "likes.csv"),
+    ],
+)
+def test_bad_tables(tmp_path, code, changes, message, place):
+    found = problem(tmp_path, **changes)
+    assert found.code == code
+    assert message in found.message
+    assert str(found.place).endswith(place)
+
+
+def test_a_missing_column_is_named_with_a_suggestion(tmp_path):
+    rows = [{("wieght" if k == "weight" else k): v for k, v in r.items()} for r in pets()["pet"]]
+    found = problem(tmp_path, pet=rows)
+    assert (found.code, found.hint) == ("E212", "did you mean 'wieght'?")
+
+
+def test_the_first_bad_row_is_named_and_the_others_told(tmp_path):
+    rows = [{"id": str(k), "d": "x" if k not in (7, 9, 11) else "bad"} for k in range(1, 20)]
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
+    with pytest.raises(relcrf.DataError) as found:
+        bind(model.spec, relcrf.Dataset(write_tables(tmp_path, e=rows)))
+    (diagnostic,) = found.value.diagnostics
+    assert (diagnostic.place.row, diagnostic.place.column) == (7, "d")
+    assert diagnostic.notes == ("also row 9 ('bad'), row 11 ('bad')",)
+
+
+def test_all_bad_tables_are_told_at_once(tmp_path):
+    bad_likes = [{"who": "a", "whom": "x", "score": "1"}]
+    with pytest.raises(relcrf.DataError) as found:
+        bound(tmp_path, pet=with_value(2, "kind", "dgo"), likes=bad_likes)
+    assert {d.code for d in found.value.diagnostics} == {"E216", "E219"}
+
+
+def test_missing_things(tmp_path):
+    with pytest.raises(relcrf.DataError, match="does not exist"):
+        relcrf.Dataset(tmp_path / "nowhere")
+    with pytest.raises(relcrf.DataError, match="has no table"):
+        relcrf.Dataset(tmp_path)
+    with pytest.raises(relcrf.DataError, match="not a data frame"):
+        relcrf.Dataset({"pet": 3})
+    (tmp_path / "pet.parquet").write_bytes(b"no parquet")
+    with pytest.raises(relcrf.DataError, match="cannot be read"):
+        relcrf.Dataset(tmp_path)
+    with pytest.raises(relcrf.UsageError, match="no amount of memory"):
+        relcrf.Dataset({"a": pd.DataFrame({"id": [1]})}, memory="lots; DROP TABLE x")
+
+
+def test_names_with_quotes_are_harmless(tmp_path):
+    table = pd.DataFrame({'id"; DROP TABLE x; --': ["1", "it's"], "d": ["x", None]})
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
+    with pytest.raises(relcrf.DataError, match="no key column 'id'"):
+        bind(model.spec, relcrf.Dataset({"e": table}))
+    table.columns = ["id", "d"]
+    assert bind(model.spec, relcrf.Dataset({"e": table})).keys("E").tolist() == ["1", "it's"]
+
+
+def test_a_table_without_labels_is_all_queries(tmp_path):
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
+    found = bind(model.spec, relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2]})}))
+    assert found.codes("E", "d").tolist() == [-1, -1]
+    assert "every one is a query" in found.notes[0]

@@ -1,0 +1,169 @@
+"""Each kernel against a twin in plain NumPy and SciPy."""
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_matrix
+from scipy.special import logsumexp
+
+from relcrf.kernels import forest, pairs, sparse, tables
+
+
+def random_csr(rng, implicit):
+    lengths = rng.integers(0, 5, size=30)
+    row_start = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)
+    column = rng.integers(7, size=row_start[-1]).astype(np.int32)
+    values = sparse_values(rng, len(column), implicit)
+    full = values if len(values) else np.ones(len(column), dtype=np.float32)
+    return row_start, column, values, csr_matrix((full.astype(float), column, row_start), shape=(30, 7))
+
+
+def sparse_values(rng, n, implicit):
+    return np.empty(0, dtype=np.float32) if implicit else rng.normal(size=n).astype(np.float32)
+
+
+@pytest.mark.parametrize("implicit", [True, False])
+def test_csr(implicit):
+    rng = np.random.default_rng(0)
+    row_start, column, values, matrix = random_csr(rng, implicit)
+    weights, rows = rng.normal(size=(7, 3)), rng.permutation(30)[:11]
+    out = np.full((11, 3), np.nan)
+    sparse.csr_scores(row_start, column, values, weights, rows, out)
+    np.testing.assert_allclose(out, (matrix @ weights)[rows], atol=1e-12)
+    residual, gradient = rng.normal(size=(11, 3)), rng.normal(size=(7, 3))
+    expected = gradient + matrix[rows].T @ residual
+    sparse.csr_accumulate(row_start, column, values, residual, rows, gradient)
+    np.testing.assert_allclose(gradient, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_keyed(width):
+    rng = np.random.default_rng(1)
+    key = rng.integers(4, size=20).astype(np.int32)
+    values = rng.normal(size=(20, width)) if width else np.empty((0, 1))
+    full = values if width else np.ones((20, 1))
+    weights = rng.normal(size=(4 * full.shape[1], 2))
+    blocks = weights.reshape(4, full.shape[1], 2)
+    out = np.full((20, 2), np.nan)
+    sparse.keyed_scores(key, values, weights, out)
+    np.testing.assert_allclose(out, np.einsum("nd,ndp->np", full, blocks[key]), atol=1e-12)
+    residual, gradient = rng.normal(size=(20, 2)), np.zeros_like(weights)
+    sparse.keyed_accumulate(key, values, residual, gradient)
+    expected = np.zeros_like(blocks)
+    np.add.at(expected, key, full[:, :, None] * residual[:, None, :])
+    np.testing.assert_allclose(gradient.reshape(blocks.shape), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("identity", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+def test_tables(identity, shared):
+    rng = np.random.default_rng(2)
+    n_terms, n_joint = 15, 6
+    patterns = np.empty((0, 0)) if identity else rng.normal(size=(n_joint, 4))
+    full = np.eye(n_joint) if identity else patterns
+    scores = rng.normal(size=(1 if shared else n_terms, full.shape[1]))
+    base, n_rows, n_columns = np.zeros(n_terms, np.int32), np.full(n_terms, 2, np.int32), np.full(n_terms, 3, np.int32)
+    flip = rng.random(n_terms) < 0.5  # the table read along either axis
+    stride_row, stride_column = np.where(flip, 1, 3).astype(np.int32), np.where(flip, 2, 1).astype(np.int32)
+    start = 6 * rng.integers(4, size=n_terms).astype(np.int64)
+    out, expected = np.zeros(24), np.zeros(24)
+    tables.add_tables(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out)
+    weights = rng.normal(size=24)
+    residual, adjoint = np.zeros_like(scores), np.zeros_like(scores)
+    tables.collect_tables(weights, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual)
+    for t in range(n_terms):
+        joint = full @ scores[0 if shared else t]
+        for x in range(2):
+            for y in range(3):
+                state = x * stride_row[t] + y * stride_column[t]
+                expected[start[t] + 3 * x + y] += joint[state]
+                adjoint[0 if shared else t] += weights[start[t] + 3 * x + y] * full[state]
+    np.testing.assert_allclose(out, expected, atol=1e-12)
+    np.testing.assert_allclose(residual, adjoint, atol=1e-12)
+    assert (out * weights).sum() == pytest.approx((scores * residual).sum())
+
+
+def twin_sum_product(n, edges, node, edge):
+    """Marginals by passing each message when all it needs are there, in the log domain, node by node."""
+    neighbours = {v: [] for v in range(n)}
+    for e, (i, j) in enumerate(edges):
+        neighbours[i].append((j, edge[e]))
+        neighbours[j].append((i, edge[e].T))
+    memo = {}
+
+    def message(v, w, table):
+        if (v, w) not in memo:
+            belief = node[v] + sum(message(u, v, t) for u, t in neighbours[v] if u != w)
+            memo[v, w] = logsumexp(table + belief[None, :], axis=1)
+        return memo[v, w]
+
+    beliefs = [node[v] + sum((message(u, v, t) for u, t in neighbours[v]), np.zeros_like(node[v])) for v in range(n)]
+    return [np.exp(b - logsumexp(b)) for b in beliefs], [logsumexp(b) for b in beliefs]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_forest_of_mixed_cardinalities(seed):
+    rng = np.random.default_rng(seed)
+    n = 25
+    cardinality = rng.integers(2, 6, size=n).astype(np.int32)
+    edges = np.array([(rng.integers(v), v) for v in range(1, n) if rng.random() < 0.9], dtype=np.int32)
+    node = [rng.normal(size=k) * 3 for k in cardinality]
+    edge = [rng.normal(size=(cardinality[i], cardinality[j])) * 3 for i, j in edges]
+    state_start = np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64)))
+    table_start = np.concatenate(([0], np.cumsum([t.size for t in edge], dtype=np.int64)))
+    order, parent, parent_edge, is_forest = forest.topological_order(n, edges)
+    assert is_forest
+    structure = (order, parent, parent_edge, edges, cardinality, state_start, table_start)
+    flat = (np.concatenate(node), np.concatenate([t.ravel() for t in edge]))
+    log_partition, nodes, pair = forest.sum_product(*structure, *flat)
+    expected, totals = twin_sum_product(n, edges, node, edge)
+    np.testing.assert_allclose(nodes, np.concatenate(expected), atol=1e-12)
+    roots = [v for v in range(n) if parent[v] < 0]
+    assert log_partition == pytest.approx(sum(totals[v] for v in roots))
+    for e, (i, j) in enumerate(edges):
+        table = pair[table_start[e] : table_start[e + 1]].reshape(cardinality[i], cardinality[j])
+        np.testing.assert_allclose(table.sum(axis=1), expected[i], atol=1e-12)
+        np.testing.assert_allclose(table.sum(axis=0), expected[j], atol=1e-12)
+
+
+def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
+    n = 200_000
+    for edges in (
+        np.column_stack((np.arange(n - 1), np.arange(1, n))).astype(np.int32),
+        np.column_stack((np.zeros(n - 1), np.arange(1, n))).astype(np.int32),
+    ):
+        cardinality = np.full(n, 2, dtype=np.int32)
+        starts = 2 * np.arange(n + 1), 4 * np.arange(n)
+        order, parent, parent_edge, is_forest = forest.topological_order(n, edges)
+        assert is_forest
+        found = forest.sum_product(
+            order, parent, parent_edge, edges, cardinality, *starts, np.zeros(2 * n), np.zeros(4 * (n - 1))
+        )
+        assert found[0] == pytest.approx(n * np.log(2))
+
+
+def test_pairs():
+    rng = np.random.default_rng(4)
+    cardinality = np.array([2, 3, 4], dtype=np.int32)
+    edges = np.array([(0, 1), (0, 2), (1, 2)], dtype=np.int32)
+    state_start = np.array([0, 2, 5, 9])
+    start = np.array([0, 6, 14])
+    node, edge = rng.normal(size=9), rng.normal(size=26)
+    edge[3] = -np.inf
+    found, log_partition, information = edge.copy(), np.empty(3), np.empty(3)
+    pairs.pair_marginals(edges, cardinality, state_start, start, node, found, log_partition)
+    pairs.mutual_information(edges, cardinality, start, found, information)
+    sums = np.zeros(9)
+    pairs.add_to_ends(edges, cardinality, state_start, start, found, sums)
+    expected_sums = np.zeros(9)
+    for e, (i, j) in enumerate(edges):
+        table = edge[start[e] : start[e] + cardinality[i] * cardinality[j]].reshape(cardinality[i], cardinality[j])
+        table = table + node[state_start[i] : state_start[i + 1], None] + node[None, state_start[j] : state_start[j + 1]]
+        p = np.exp(table - logsumexp(table))
+        np.testing.assert_allclose(found[start[e] : start[e] + p.size].reshape(p.shape), p, atol=1e-12)
+        assert log_partition[e] == pytest.approx(logsumexp(table))
+        independent = p.sum(1, keepdims=True) * p.sum(0, keepdims=True)
+        terms = np.where(p > 0, p * np.log(np.where(p > 0, p, 1) / independent), 0)
+        assert information[e] == pytest.approx(terms.sum())
+        expected_sums[state_start[i] : state_start[i + 1]] += p.sum(1)
+        expected_sums[state_start[j] : state_start[j + 1]] += p.sum(0)
+    np.testing.assert_allclose(sums, expected_sums, atol=1e-12)

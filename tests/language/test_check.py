@@ -1,0 +1,169 @@
+"""Every bad model of tests/models/bad gives its whole message, to the letter; every good one gives none."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from relcrf.errors import Diagnostic, ModelError
+from relcrf.language.check import check, require_valid
+from relcrf.language.codes import CODES
+from relcrf.language.parse import parse, read
+
+ROOT = Path(__file__).parents[2]
+BAD = sorted((ROOT / "tests" / "models" / "bad").glob("*.rcrf"))
+GOOD = sorted((ROOT / "models").glob("*.rcrf"))
+
+
+def diagnose(text: str, name: str) -> list[Diagnostic]:
+    spec, problems = read(text, name)
+    return sorted([*problems, *check(spec, problems)], key=lambda d: (d.place.line, d.place.column))
+
+
+@pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
+def test_bad_model_gives_its_message(path: Path) -> None:
+    found = diagnose(path.read_text(encoding="utf-8"), path.name)
+    rendered = "\n\n".join(d.render() for d in found) + "\n"
+    expected = path.with_suffix(".txt")
+    if os.environ.get("RELCRF_RENEW_MESSAGES"):  # then read the difference before you commit it
+        expected.write_text(rendered, encoding="utf-8")
+    assert rendered == expected.read_text(encoding="utf-8")
+    assert {d.code for d in found} == {path.stem.split("_")[0]}
+
+
+def test_every_code_has_a_bad_model() -> None:
+    assert {path.stem.split("_")[0] for path in BAD} == set(CODES)
+
+
+def test_every_code_is_documented() -> None:
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    assert [code for code, title in CODES.items() if f"### {code}: {title}" not in text] == []
+
+
+EXAMPLES = (ROOT / "docs" / "language.md").read_text(encoding="utf-8").split("```rcrf\n")[1:]
+
+
+@pytest.mark.parametrize("example", [text.split("```")[0] for text in EXAMPLES], ids=range(len(EXAMPLES)))
+def test_documented_example_is_sound(example: str) -> None:
+    assert check(parse(example)) == []
+
+
+@pytest.mark.parametrize("path", GOOD, ids=lambda path: path.stem)
+def test_shipped_model_is_sound(path: Path) -> None:
+    assert check(parse(path.read_text(encoding="utf-8"), path.name)) == []
+
+
+BASE = """
+domain Category = { course, faculty, student }
+domain Level = 1..5
+domain Word = open
+domain Price = { 1, 2.5, "on demand" }
+entity Page(url) {
+    predict category : Category
+    predict level : Level
+    predict good : bool
+    price : Price
+    topic : Category
+    grade : Level
+    words : bag of Word
+    length : real
+    count : integer
+    name : string
+    seen : date
+    spam : bool
+    v : vector
+}
+relation Link(source: Page, target: Page) { score : real }
+relation About(page: Page, word: Word)
+relation Kind(page: Page, category: Category)
+"""
+
+
+@pytest.mark.parametrize(
+    "clauses",
+    [
+        '(p: Page) where p.seen >= "2024-01-31" over p.category',
+        '(p: Page) where "2024-01-31" < p.seen and p.name == "x" over p.category',
+        "(p: Page) where p.grade > 2 and p.grade + 1 < p.length and -1 < p.length over p.level by p.grade",
+        '(p: Page) where p.price == 2.5 or p.price == "on demand" or p.price != 1 over p.level',
+        "(p: Page) where p.topic == course and faculty != p.topic over p.category == course => p.level >= 3",
+        "(p: Page) where p.spam and not p.spam == false over p.good, p.level per p.spam, p.count, p.name, p.topic, p",
+        "(p: Page) where Kind(p, course) and not Link(q, p) over not p.good by p.spam, p.length * 2 - 1, p.v",
+        "(p: Page, w: Word) where w in p.words and About(p, w) over p.category per w",
+        "(p: Page, w: Word) where w in q.words and Link(q, p) over p.category per w",
+        '(p: Page, w: Word) where w in p.words and w != "the" and "a" != w over p.category per w',
+        '(p: Page) where "neural" in p.words or About(p, "net") over p.good',
+        "(p: Page) over p.category by p.words",
+        "(a: Page, b: Page) where Link(a, b) and a < b and Link(a, b).score > 0.5 over a.level < b.level init 1 fixed",
+        "(a: Page, b: Page) where a.name == b.name over a.good <=> b.good by cosine(a.v, b.v) l1 0 l2 0.5",
+        "(a: Page, b: Page) where Link(a, b) or Link(b, a) over a.level, b.level",
+    ],
+)
+def test_sound_template(clauses: str) -> None:
+    assert check(parse(f"{BASE}template t{clauses}")) == []
+
+
+@pytest.mark.parametrize(
+    ("clauses", "codes"),
+    [
+        ("(p: Page) over p.level < 6", ["E105"]),
+        ("(p: Page) over -1 <= p.level", ["E105"]),
+        ("(p: Page) over p.level == 2.5", ["E105"]),
+        ("(p: Page) over p.level == p.rank", ["E111"]),
+        ("(p: Page) over p.good < true", ["E111"]),
+        ("(p: Page) where Link(p, q) over p.good by Link(p, q).score", ["E127"]),
+        ("(p: Page) over p.good by Link(p, q).score", ["E104"]),
+        ('(p: Page) where w != "the" over p.good', ["E104"]),
+        ("(p: Page, w: Word) where w in p.words or About(p, w) over p.good", ["E132"]),
+        ("(p: Page, w: Word) where w in p.words and w != the over p.good", ["E104"]),
+        ("(p: Page) where p.words == p.v over p.good", ["E110"]),
+        ("(p: Page) where p.words over p.good", ["E110"]),
+        ('(p: Page) where "x" in p.name over p.good', ["E110"]),
+        ("(p: Page) where 3 in p over p.good", ["E110"]),
+        ("(p: Page) where 3 < p over p.good", ["E111"]),
+        ("(p: Page) over p.good by p.v, p.words", ["E130"]),
+        ("(p: Page) over p.good by p.v + 1", ["E110"]),
+        ("(a: Page, b: Page) where a.length < b.length over a.good, b.good", ["W201"]),
+        ("(a: Page, b: Page) where not Link(a, b) over a.good, b.good", ["W201"]),
+    ],
+)
+def test_unsound_template(clauses: str, codes: list[str]) -> None:
+    text = BASE.replace("    price :", "    predict rank : Rank\n    price :") + "domain Rank = 0..4\n"
+    assert [d.code for d in check(parse(f"{text}template t{clauses}"))] == codes
+
+
+def test_all_mistakes_are_reported_in_the_order_of_the_text() -> None:
+    text = BASE + (
+        "template b(p: Page) where p.lenth > 1 and p.length == course and Lnk(p) over p.category per p.v by p.seen\n"
+        "template a(p: Pge) over p.category\n"
+    )
+    assert [d.code for d in check(parse(text))] == ["E101", "E111", "E102", "E129", "E130", "E120"]
+
+
+def test_names_may_come_before_their_declaration() -> None:
+    text = (
+        "template t(a: P, b: P) where R(a, b) over a.x, b.x\n"
+        "derive R(a: P, b: P) where S(a, b)\nderive S(a: P, b: P) where L(a, b)\n"
+        "relation L(a: P, b: P)\nentity P { predict x : D }\ndomain D = { a, b }"
+    )
+    assert check(parse(text)) == []
+
+
+def test_a_broken_declaration_brings_no_second_diagnostic() -> None:
+    text = BASE.replace("relation Link(", "relation Link") + "template t(a: Page) where Link(a, b) over a.level"
+    assert [d.code for d in diagnose(text, "m")] == ["E001"]
+
+
+def test_require_valid_raises_all_errors_and_returns_warnings() -> None:
+    spec, problems = read(BASE + "template a(p: Page) over\ntemplate b(p: Page) over p.lvl")
+    with pytest.raises(ModelError) as caught:
+        require_valid(spec, problems)
+    assert [d.code for d in caught.value.diagnostics] == ["E001", "E101"]
+    assert [d.code for d in require_valid(parse(BASE + "template b(p: Page) over p.level fixed"))] == ["W202"]
+
+
+def test_a_model_of_ten_thousand_lines_is_checked_quickly() -> None:
+    many = "".join(f"template t{k}(a: Page, b: Page)\n where Link(a, b)\n over a.level, b.level\n" for k in range(3000))
+    assert check(parse(BASE + many)) == []

@@ -1,0 +1,28 @@
+"""The `relcrf` command inside the test's process."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+
+def relcrf_command(capsys, monkeypatch, *arguments):
+    """Runs the command; returns exit code, standard output and standard error."""
+    from relcrf.cli.main import run
+
+    monkeypatch.setattr(sys, "argv", ["relcrf", *map(str, arguments)])
+    monkeypatch.setenv("COLUMNS", "200")
+    code = 0
+    try:
+        run()
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def json_command(capsys, monkeypatch, *arguments):
+    """Runs the command with --json; returns exit code and the one object that it prints."""
+    code, out, _ = relcrf_command(capsys, monkeypatch, *arguments, "--json")
+    assert out.count("\n") == 1, out
+    return code, json.loads(out)

@@ -1,11 +1,11 @@
 """The Python interface: load a model, give it data, fit, predict, evaluate.
 
-    import relcrf
+import relcrf
 
-    model = relcrf.load("models/webkb.rcrf")
-    data = relcrf.Dataset("webkb/")
-    fit = model.fit(data, backend="ess")
-    print(fit.predict(data).table("Page.category").to_pandas())
+model = relcrf.load("models/webkb.rcrf")
+data = relcrf.Dataset("webkb/")
+fit = model.fit(data, backend="ess")
+print(fit.predict(data).table("Page.category").to_pandas())
 """
 
 from __future__ import annotations
@@ -102,9 +102,14 @@ class Model:
         return ground(bind(self.spec, data, vocabulary), budget, progress)
 
     def fit(
-        self, data: Dataset, backend: str = "ess", *, budget: int = DEFAULT_BUDGET, monitor: Monitor | None = None,
+        self,
+        data: Dataset,
+        backend: str = "ess",
+        *,
+        budget: int = DEFAULT_BUDGET,
+        monitor: Monitor | None = None,
         **settings: Any,
-    ) -> Fit:  # fmt: skip
+    ) -> Fit:
         """Learns from the labelled variables of the data; unlabelled ones take no part.
 
         Args:
@@ -113,9 +118,15 @@ class Model:
         return fit(self, self.ground(data, budget), backend, monitor=monitor, **settings)
 
     def evaluate(
-        self, data: Dataset, split: str, backend: str = "ess", *, hold: Sequence[str] = (),
-        budget: int = DEFAULT_BUDGET, **settings: Any,
-    ) -> list[FoldScore]:  # fmt: skip
+        self,
+        data: Dataset,
+        split: str,
+        backend: str = "ess",
+        *,
+        hold: Sequence[str] = (),
+        budget: int = DEFAULT_BUDGET,
+        **settings: Any,
+    ) -> list[FoldScore]:
         """Holds out each value of a column in turn: trains on the others, scores the held-out labels.
 
         Args:
@@ -214,9 +225,7 @@ class Fit:
         columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
         return Frame({**columns, "weight": np.asarray(values)})
 
-    def ground(
-        self, data: Dataset, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None
-    ) -> Grounding:
+    def ground(self, data: Dataset, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> Grounding:
         """The model on other data, with the codes of the training's vocabulary."""
         return ground(bind(self.learned.spec, data, self.learned.vocabulary), budget, progress)
 

@@ -20,8 +20,8 @@ class Source:
 
     def line(self, number: int) -> str:
         """Line `number`, counted from 1, without its line break."""
-        lines = self.text.splitlines()
-        return lines[number - 1] if 0 < number <= len(lines) else ""
+        lines = self.text.split("\n")
+        return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
 
 @dataclass(frozen=True, slots=True)

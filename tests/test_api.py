@@ -49,7 +49,9 @@ def test_saved_and_loaded_fits_predict_alike(web, model, tmp_path):
 
 def test_relations_help_where_they_should(web, model):
     scores = {
-        backend: np.mean([f.scores["Page.category"].accuracy for f in model.evaluate(relcrf.Dataset(web), "school", backend)])
+        backend: np.mean(
+            [f.scores["Page.category"].accuracy for f in model.evaluate(relcrf.Dataset(web), "school", backend)]
+        )
         for backend in ("local", "ess")
     }
     assert scores["ess"] > scores["local"] + 0.1
@@ -81,7 +83,7 @@ def test_nothing_to_learn_from(model, tmp_path):
     page = folder / "page.csv"
     page.write_text("\n".join(",".join([line.split(",")[0], "", "s"]) if k else line
                               for k, line in enumerate(page.read_text().splitlines())))  # fmt: skip
-    with pytest.raises(relcrf.DataError, match="no value of Page.category is known"):
+    with pytest.raises(relcrf.DataError, match=r"no value of Page\.category is known"):
         model.fit(relcrf.Dataset(folder))
 
 

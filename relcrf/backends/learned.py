@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from relcrf.errors import DataError, Diagnostic, listing
-from relcrf.grounding.ground import Grounding, TemplateInfo
 from relcrf.graph.weights import WeightLayout
+from relcrf.grounding.ground import Grounding, TemplateInfo
 from relcrf.model.spec import ModelSpec, OpenDomain
 
 

@@ -57,12 +57,12 @@ def make(name: str, **settings: Any) -> AbstractBackend:
         UsageError: for an unknown backend or setting, or a value of the wrong type.
     """
     kind = backend_class(name)
-    known = {f.name for f in dataclasses.fields(kind)} if dataclasses.is_dataclass(kind) else set()
+    known: list[str] = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
     types = get_type_hints(kind)
     values = {}
     for setting, value in settings.items():
         if setting not in known:
-            hint = suggestion(setting, known) or f"its settings: {listing(sorted(known))}"
+            hint = suggestion(setting, known) or f"its settings: {listing(known)}"
             raise UsageError(Diagnostic("E304", f"backend '{name}' has no setting '{setting}'", hint=hint))
         values[setting] = _convert(name, setting, value, types[setting])
     return kind(**values)

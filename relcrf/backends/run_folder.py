@@ -23,8 +23,8 @@ import numpy as np
 from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
-from relcrf.grounding.ground import KeyDictionary, TemplateInfo
 from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.grounding.ground import KeyDictionary, TemplateInfo
 from relcrf.language.parse import parse
 from relcrf.language.render import render
 from relcrf.learning.lbfgs import State
@@ -66,9 +66,9 @@ def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], prob
     digest.update(json.dumps([model_text, backend, dict(settings)], sort_keys=True).encode())
     for group in problem.graph.groups:
         for variable in group.scope:
-            digest.update(np.ascontiguousarray(variable))
-    digest.update(np.ascontiguousarray(problem.roles))
-    digest.update(np.ascontiguousarray(problem.states))
+            digest.update(variable.tobytes())
+    digest.update(problem.roles.tobytes())
+    digest.update(problem.states.tobytes())
     return digest.hexdigest()
 
 
@@ -105,8 +105,10 @@ class Checkpoints(Monitor):
             facts = json.loads(path.read_text())
             version, self.log = facts.pop("version"), facts.pop("log")
             names = ("point", "gradient", "steps", "changes")
-            arrays = {n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names}
-            memory = {n: tuple(arrays.pop(n)) for n in ("steps", "changes")}
+            arrays: dict[str, Any] = {
+                n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names
+            }
+            memory: dict[str, Any] = {n: tuple(arrays.pop(n)) for n in ("steps", "changes")}
             return State(**facts, **arrays, **memory)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise _corrupt(path, error) from None
@@ -129,9 +131,14 @@ class Checkpoints(Monitor):
         for name in ("point", "gradient", "steps", "changes"):
             _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
         facts = {
-            "value": state.value, "first_gradient": state.first_gradient, "iteration": state.iteration,
-            "evaluations": state.evaluations, "status": state.status, "version": version, "log": self.log,
-        }  # fmt: skip
+            "value": state.value,
+            "first_gradient": state.first_gradient,
+            "iteration": state.iteration,
+            "evaluations": state.evaluations,
+            "status": state.status,
+            "version": version,
+            "log": self.log,
+        }
         _write_text(self.folder / f"{stage}.json", json.dumps(facts))
         for old in self.folder.glob(f"{stage}.*.npy"):
             if old.name.split(".")[1] != version:
@@ -216,10 +223,17 @@ def load(folder: Path) -> LearnedModel:
         templates = tuple(_template(t, dictionaries["keys"][t["name"]]) for t in run["templates"])
         log = tuple(json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines())
         return LearnedModel(
-            spec, run["backend"], run["settings"], vectors, layout, templates,
+            spec,
+            run["backend"],
+            run["settings"],
+            vectors,
+            layout,
+            templates,
             {name: tuple(values) for name, values in dictionaries["domains"].items()},
-            run["summary"], run["converged"], log,
-        )  # fmt: skip
+            run["summary"],
+            run["converged"],
+            log,
+        )
     except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
         raise _corrupt(path, error) from None
 

@@ -10,7 +10,7 @@ import typer
 
 from relcrf.cli.output import JsonOption, console, print_json, table, watching
 from relcrf.data.frame import Frame
-from relcrf.demo.picture import as_text, changed, counts, draw
+from relcrf.demo.picture import as_text, counts, draw
 from relcrf.demo.run import run_split
 
 
@@ -33,8 +33,8 @@ def demo(
             folder = out / f"split{result.seed}"
             folder.mkdir(parents=True, exist_ok=True)
             Frame(result.digits.table()).write(folder / "image.parquet")
-        last = max(results, key=lambda r: len(changed(r)))
-        draw(last, out / "changes.png")
+        first = results[0]
+        draw(first, out / "changes.png")
     if as_json:
         print_json(
             {
@@ -53,18 +53,20 @@ def demo(
             }
         )
         return
-    rows: list[tuple[object, ...]] = [
-        (f"{r.seed}", r.local.accuracy, r.ess.accuracy, r.local.log_likelihood, r.ess.log_likelihood,
-         round(sum(r.seconds.values()), 2))
-        for r in results
-    ]  # fmt: skip
-    means = np.mean([row[1:] for row in rows], axis=0)  # type: ignore[arg-type]
-    rows.append(("mean", *(float(m) for m in means)))
-    columns = ("split", "local: accuracy", "ESS-CRF: accuracy", "local: log-likelihood", "ESS-CRF: log-likelihood", "seconds")
+    rows: list[tuple[object, ...]] = []
+    for r in results:
+        rows.append((f"{r.seed}", "local classifier", r.local.accuracy, r.local.log_likelihood, ""))
+        rows.append(("", "ESS-CRF", r.ess.accuracy, r.ess.log_likelihood, f"{sum(r.seconds.values()):.2f}"))
+    for name, scores in (("local classifier", [r.local for r in results]), ("ESS-CRF", [r.ess for r in results])):
+        mean = (float(np.mean([getattr(s, what) for s in scores])) for what in ("accuracy", "log_likelihood"))
+        rows.append(("mean" if name == "local classifier" else "", name, *mean, ""))
+    columns = ("split", "", "accuracy", "log-likelihood", "seconds")
     table(f"{results[0].ess.n:,} digits, labelled from {int(results[0].digits.labelled.sum())}", columns, rows)
-    corrected, spoilt = counts(last)
-    console.print(as_text(last), markup=False, highlight=False)
-    console.print(f"[bold]Split {last.seed}:[/] {corrected} digits corrected by their neighbours, {spoilt} made wrong.")
+    corrected, spoilt = counts(first)
+    console.print(as_text(first), markup=False, highlight=False)
+    console.print(
+        f"[bold]Split {first.seed}:[/] {corrected} digits corrected by their neighbours, {spoilt} made wrong."
+    )
     folder = out / f"split{seed}"
     console.print(f"The picture is {out / 'changes.png'}; the tables are in {out}/. Now try:", soft_wrap=True)
     console.print(f"  relcrf evaluate models/digits.rcrf --data {folder} --split part --hold rest", highlight=False)

@@ -107,7 +107,9 @@ def plan(
 def ground(
     model: ModelArgument,
     data: DataOption,
-    show: Annotated[str | None, typer.Option(help="A variable whose factors to list, such as 'Page(12).category'.")] = None,
+    show: Annotated[
+        str | None, typer.Option(help="A variable whose factors to list, such as 'Page(12).category'.")
+    ] = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
@@ -127,8 +129,7 @@ def ground(
         if as_json:
             print_json({"variable": show, "factors": factors})
         else:
-            rows = [(f["template"], f["scope"], f["features"]) for f in factors]
-            table(f"factors of {show}", ("template", "scope", "features"), rows)
+            table(f"factors of {show}", ("template", "scope", "features"), [tuple(f.values()) for f in factors])
         return
     graph = grounding.graph
     rows = [
@@ -140,9 +141,11 @@ def ground(
         names = ("bindings", "factors", "weights", "bytes")
         print_json(
             {
-                "variables": graph.n_variables, "labelled": labelled, "seconds": seconds,
+                "variables": graph.n_variables,
+                "labelled": labelled,
+                "seconds": seconds,
                 "templates": {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows},
-            }  # fmt: skip
+            }
         )
         return
     warn(loaded.warnings)
@@ -150,7 +153,9 @@ def ground(
         note(text)
     shown = [(r[0], r[1], r[2], r[3], size(r[4])) for r in rows]
     table("the ground graph", ("template", "bindings", "factors", "weights", "bytes"), shown)
-    console.print(f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s")
+    console.print(
+        f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s"
+    )
 
 
 def find_variable(grounding: Grounding, text: str) -> int:

@@ -44,7 +44,9 @@ def _hidden(grounding: Grounding, split: str | None, hold: list[str] | None) -> 
     if split is None and not hold:
         return None
     if split is None or not hold:
-        raise UsageError(Diagnostic("E341", "--split and --hold go together", hint="name a column, and the values to hide"))
+        raise UsageError(
+            Diagnostic("E341", "--split and --hold go together", hint="name a column, and the values to hide")
+        )
     return split_by(grounding, split).held_out(hold)
 
 
@@ -84,7 +86,9 @@ def train(
             fit = api.fit(loaded, grounding, backend, hidden=hidden, monitor=monitor, **chosen)
         except KeyboardInterrupt:
             monitor.save()
-            messages.print(f"interrupted; the state is in {partial}: go on with the same command and --resume", style="red")
+            messages.print(
+                f"interrupted; the state is in {partial}: go on with the same command and --resume", style="red"
+            )
             raise typer.Exit(130) from None
     if strict and not fit.learned.converged:
         message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
@@ -138,13 +142,17 @@ def predict(
     if as_json:
         print_json(
             {
-                "predictions": {} if out else {
+                "predictions": {}
+                if out
+                else {
                     name: [dict(zip(frame.columns, row, strict=True)) for row in frame.rows()]
                     for name, frame in frames.items()
                 },
                 "queries": {name: len(frame) for name, frame in frames.items()},
-                "unseen_keys": found.unseen_keys, "seconds": found.seconds, "out": str(out) if out else None,
-            }  # fmt: skip
+                "unseen_keys": found.unseen_keys,
+                "seconds": found.seconds,
+                "out": str(out) if out else None,
+            }
         )
         return
     for template, count in found.unseen_keys.items():
@@ -161,7 +169,8 @@ def evaluate(
     split: Annotated[str, typer.Option(help="A column of the things' tables; each of its values is held out in turn.")],
     hold: HoldOption = None,
     backend: Annotated[
-        list[str] | None, typer.Option("--backend", "-b", help="Systems to compare; repeatable. Default: local and ess.")
+        list[str] | None,
+        typer.Option("--backend", "-b", help="Systems to compare; repeatable. Default: local and ess."),
     ] = None,
     setting: SetOption = None,
     budget: BudgetOption = BUDGET,
@@ -181,9 +190,7 @@ def evaluate(
             fit = api.load_fit(target)
             grounding = fit.ground(dataset, budget, watch.grounding)
             folds = split_by(grounding, split)
-            scored = [
-                api.score_fold(fit, grounding, folds.held_out([value]), value) for value in hold or folds.values
-            ]
+            scored = [api.score_fold(fit, grounding, folds.held_out([value]), value) for value in hold or folds.values]
         else:
             loaded = api.load(target)
             warn([] if as_json else loaded.warnings)
@@ -219,13 +226,21 @@ def _report(scored: list[api.FoldScore], split: str, *, as_json: bool) -> None:
         return
     for attribute in scored[0].scores if scored else ():
         rows: list[tuple[object, ...]] = [
-            (f.fold, f.backend, f.scores[attribute].accuracy, f.scores[attribute].log_likelihood,
-             f.scores[attribute].n, round(f.seconds_learn + f.seconds_infer, 2))
-            for fold in dict.fromkeys(f.fold for f in scored) for f in scored if f.fold == fold
-        ]  # fmt: skip
-        for name, scores in averages.items():
+            (
+                f.fold,
+                f.backend,
+                f.scores[attribute].accuracy,
+                f.scores[attribute].log_likelihood,
+                f.scores[attribute].n,
+                f.seconds_learn + f.seconds_infer,
+            )
+            for fold in dict.fromkeys(f.fold for f in scored)
+            for f in scored
+            if f.fold == fold
+        ]
+        for name, scores in averages.items() if len({f.fold for f in scored}) > 1 else ():
             total = sum(f.seconds_learn + f.seconds_infer for f in by_backend[name])
             found = scores[attribute]
-            rows.append(("all", name, found.accuracy, found.log_likelihood, found.n, round(total, 2)))
+            rows.append(("all", name, found.accuracy, found.log_likelihood, found.n, total))
         columns = (f"{split} held out", "backend", "accuracy", "log-likelihood", "n", "seconds")
         table(f"{attribute}, as predicted from the rest", columns, rows)

@@ -33,7 +33,9 @@ def _version(value: bool) -> None:
 
 
 @app.callback()
-def _main(version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version.")) -> None:
+def _main(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
+) -> None:
     pass
 
 
@@ -61,8 +63,10 @@ def run() -> None:
         messages.print(
             f"internal error at {last.filename}:{last.lineno}: {what}\n"
             "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it.",
-            style="red", markup=False, soft_wrap=True,
-        )  # fmt: skip
+            style="red",
+            markup=False,
+            soft_wrap=True,
+        )
         sys.exit(70)
 
 

@@ -24,7 +24,9 @@ DataOption = Annotated[Path, typer.Option("--data", "-d", help="The folder of ta
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Limit of DuckDB's buffers, such as 500MB.")]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
-SplitOption = Annotated[str | None, typer.Option("--split", help="A column of the things' tables; its values are folds.")]
+SplitOption = Annotated[
+    str | None, typer.Option("--split", help="A column of the things' tables; its values are folds.")
+]
 HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A value of that column to hold out; repeatable.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
@@ -60,13 +62,13 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
         is_number = all(isinstance(row[k], int | float) for row in rows)
         out.add_column(name, justify="right" if is_number else "left")
     for row in rows:
-        out.add_row(*(_cell(value) for value in row))
+        out.add_row(*(_cell(value, 2 if name == "seconds" else 4) for name, value in zip(columns, row, strict=True)))
     console.print(out)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, digits: int) -> str:
     if isinstance(value, float):
-        return f"{value:.4f}"
+        return f"{value:.{digits}f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 

@@ -222,7 +222,9 @@ class _Binder:
         if self.problems:
             # A broken column must not hide what is wrong elsewhere: go on with the keys alone.
             columns = columns[:2]
-        self._sql(f"CREATE OR REPLACE TABLE {entity_table(entity.name)} AS SELECT {', '.join(columns)} FROM {table.scan} AS raw")
+        self._sql(
+            f"CREATE OR REPLACE TABLE {entity_table(entity.name)} AS SELECT {', '.join(columns)} FROM {table.scan} AS raw"
+        )
         (size,) = self._sql(f"SELECT count(*) FROM {entity_table(entity.name)}")[0]
         self.bound.sizes[entity.name] = int(str(size))
         for attribute in entity.attributes:
@@ -286,7 +288,9 @@ class _Binder:
             return f"(SELECT d.code FROM {quoted('dom_' + domain_name)} AS d WHERE d.value = {text})"
         if isinstance(domain, RangeDomain):
             number = f"TRY_CAST({text} AS BIGINT)"
-            code = f"CASE WHEN {number} BETWEEN {domain.low} AND {domain.high} THEN ({number} - {domain.low})::INTEGER END"
+            code = (
+                f"CASE WHEN {number} BETWEEN {domain.low} AND {domain.high} THEN ({number} - {domain.low})::INTEGER END"
+            )
             known = f"the whole numbers from {domain.low} to {domain.high}"
         else:
             values = self.bound.domains[domain_name]
@@ -364,7 +368,9 @@ class _Binder:
                 return None
             thing, value = table.columns[:2]
             if not quiet:
-                self.bound.notes.append(f"{table.place}: took '{thing}' for the {entity.name} and '{value}' for the value")
+                self.bound.notes.append(
+                    f"{table.place}: took '{thing}' for the {entity.name} and '{value}' for the value"
+                )
         return table, thing, value, table.column("count")
 
     def _bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
@@ -412,7 +418,9 @@ class _Binder:
 
     def _dangling(self, entity: str, table: RawTable, column: str) -> None:
         """Reports the rows of a column that name no thing."""
-        condition = f"NOT EXISTS (SELECT 1 FROM {entity_table(entity)} AS e WHERE e.key = {self._key(entity, table, column)})"
+        condition = (
+            f"NOT EXISTS (SELECT 1 FROM {entity_table(entity)} AS e WHERE e.key = {self._key(entity, table, column)})"
+        )
         count, rows = bad_rows(self.connection, table, column, condition)
         message = f"there is no {entity} '{rows[0][1]}'"
         hint = f"every value of this column must be a key in the table of {entity}"
@@ -476,7 +484,9 @@ class _Binder:
             selected.append(f"{own} AS {quoted(attribute.name)}")
         name = relation_table(relation.name)
         raw = f"{table.scan} AS raw"
-        self._sql(f"CREATE OR REPLACE TABLE {name} AS SELECT DISTINCT {', '.join(selected)} FROM {raw} {' '.join(joins)}")
+        self._sql(
+            f"CREATE OR REPLACE TABLE {name} AS SELECT DISTINCT {', '.join(selected)} FROM {raw} {' '.join(joins)}"
+        )
         for k, entity, column in entities:
             (dangling,) = self._sql(f"SELECT count(*) FROM {name} WHERE a{k} IS NULL")[0]
             if dangling:
@@ -505,6 +515,3 @@ class _Binder:
 
 def _key_column(table: RawTable, entity: Entity) -> str | None:
     return table.column(entity.key)
-
-
-

@@ -79,7 +79,11 @@ class Dataset:
         self._spill = tempfile.mkdtemp(prefix="relcrf-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
         self.connection = duckdb.connect(
-            config={"memory_limit": memory.strip(), "temp_directory": self._spill, "autoinstall_known_extensions": False}
+            config={
+                "memory_limit": memory.strip(),
+                "temp_directory": self._spill,
+                "autoinstall_known_extensions": False,
+            }
         )
         self.connection.execute("SET enable_progress_bar = false")
         self.place = "the given tables" if isinstance(source, Mapping) else str(source)
@@ -144,7 +148,9 @@ class Dataset:
         if folded(name) in self.tables:
             other = self.tables[folded(name)]
             message = f"two tables answer to the name '{name}': {other.place} and {place}"
-            raise DataError(Diagnostic("E205", message, hint="names are compared without case and underscores; rename one"))
+            raise DataError(
+                Diagnostic("E205", message, hint="names are compared without case and underscores; rename one")
+            )
         columns, types = (tuple(row[k] for row in described) for k in (0, 1))
         self.tables[folded(name)] = RawTable(name, place, scan, columns, types)
 

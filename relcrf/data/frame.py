@@ -53,7 +53,9 @@ class Frame:
         path = Path(path)
         formats = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
         if path.suffix not in formats:
-            raise UsageError(Diagnostic("E312", f"'{path}' is neither .csv nor .parquet", hint="choose one of these endings"))
+            raise UsageError(
+                Diagnostic("E312", f"'{path}' is neither .csv nor .parquet", hint="choose one of these endings")
+            )
         partial = path.with_name(f".{path.name}.partial")
         with duckdb.connect() as connection:
             connection.register("frame", dict(self.columns))

@@ -191,7 +191,8 @@ class ReducedGraph:
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(terms, span):
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
-            tables.add_tables(scores, _patterns(group.patterns), *self._geometry(terms, chunk, origin), out)
+            geometry = self._geometry(terms, chunk, origin)
+            tables.add_tables(scores, _patterns(group.patterns), *geometry, out)
 
     def _collect(self, terms: Terms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
@@ -273,9 +274,7 @@ def _node_terms(group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarr
     return Terms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
 
 
-def _merge_parallel(
-    pairs: list[tuple[Terms, np.ndarray]], n_nodes: int
-) -> tuple[np.ndarray, tuple[Terms, ...]]:
+def _merge_parallel(pairs: list[tuple[Terms, np.ndarray]], n_nodes: int) -> tuple[np.ndarray, tuple[Terms, ...]]:
     """One edge a pair of nodes, whatever the number of factors on it; terms ascending by edge."""
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()

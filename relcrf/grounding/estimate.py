@@ -54,7 +54,11 @@ def require(size: Size, budget: int, name: str, span: Span | None, plan: Plan) -
     about = "" if size.is_exact else "up to "
     message = f"'{name}' would ground into {about}{size.bindings:,} bindings, over the budget of {budget:,}"
     is_cross = len(_components(plan)) > 1
-    hint = "name a relation or an equality in 'where' that ties the binders" if is_cross else "narrow 'where' (a hub may join too much)"
+    hint = (
+        "name a relation or an equality in 'where' that ties the binders"
+        if is_cross
+        else "narrow 'where' (a hub may join too much)"
+    )
     raise BudgetError(Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget"))
 
 

@@ -11,14 +11,14 @@ import numpy as np
 
 from relcrf.data.binding import Bound
 from relcrf.errors import DataError, Diagnostic, UsageError
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
+from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding import sql
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, measure, require
 from relcrf.grounding.lower import Facts, KeyColumn, LoweredTemplate, lower_derived, lower_template
 from relcrf.grounding.nearest import nearest_neighbours
 from relcrf.grounding.patterns import is_table, state_patterns
-from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
-from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.language.render import expression
 from relcrf.model.expressions import Atom, Attribute, Function, walk
 from relcrf.model.spec import Derived, ModelSpec, Nearest
@@ -262,14 +262,17 @@ def ground(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lamb
         options = one.template.options
         weights.append(
             WeightBlock(
-                one.template.name, group.features.n_features, group.n_patterns, options.init or 0.0,
-                options.fixed, options.l1, options.l2,
-            )  # fmt: skip
+                one.template.name,
+                group.features.n_features,
+                group.n_patterns,
+                options.init or 0.0,
+                options.fixed,
+                options.l1,
+                options.l2,
+            )
         )
     graph = FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(weights)))
-    return Grounding(
-        bound.spec, bound, graph, tuple(blocks), np.concatenate(states), tuple(infos), dict(bound.domains)
-    )
+    return Grounding(bound.spec, bound, graph, tuple(blocks), np.concatenate(states), tuple(infos), dict(bound.domains))
 
 
 def _variable_blocks(bound: Bound) -> list[VariableBlock]:
@@ -281,7 +284,9 @@ def _variable_blocks(bound: Bound) -> list[VariableBlock]:
             values = _values_of(bound, entity.name, attribute.name)
             if not values:
                 message = f"the domain of {entity.name}.{attribute.name} has no value in the data"
-                raise DataError(Diagnostic("E221", message, hint="label some things, or give the domain's values in the model"))
+                raise DataError(
+                    Diagnostic("E221", message, hint="label some things, or give the domain's values in the model")
+                )
             blocks.append(VariableBlock(entity.name, attribute.name, start, bound.sizes[entity.name], values))
             start += bound.sizes[entity.name]
     return blocks
@@ -333,9 +338,6 @@ def _complete(column: np.ndarray) -> np.ndarray:
 
 
 def _pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
-
-
-
 
     if not is_table(lowered.template.over):
         return (expression(lowered.template.over[0]),)
@@ -425,5 +427,3 @@ def _unary_features(
     column = (key[:, None] * np.int32(width) + np.arange(width, dtype=np.int32)).ravel()
     values = np.column_stack(columns).astype(np.float32).ravel()
     return [distinct], Sparse(row_start * width, column, values, n_keys * width)
-
-

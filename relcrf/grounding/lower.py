@@ -149,6 +149,7 @@ class _Lowering:
     """The alias of the scan of each atom that holds in every row."""
     outer: _Lowering | None = None
     prefix: str = ""
+    scope: Scope = field(init=False)
 
     def __post_init__(self) -> None:
         self.scope = self.outer.scope if self.outer else Scope(self.facts.spec, self.parameters, self.where)
@@ -172,9 +173,7 @@ class _Lowering:
 
     def finish(self, outputs: tuple[tuple[str, Term, str], ...], *, is_distinct: bool) -> Plan:
         bindings = tuple((p.name, self.column_of(p.name)) for p in self.parameters)
-        return Plan(
-            tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs
-        )
+        return Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs)
 
     # Names and scans
 
@@ -272,7 +271,9 @@ class _Lowering:
             case Atom() | Member():
                 return self._exists(node)
             case Comparison(operator, left, right):
-                if isinstance(self.scope.type_of(left), Bool) and not isinstance(left, Attribute | Truth | TupleAttribute):
+                if isinstance(self.scope.type_of(left), Bool) and not isinstance(
+                    left, Attribute | Truth | TupleAttribute
+                ):
                     both = Combine("and", (self.condition(left), self.condition(right)))
                     neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
                     equal = Combine("or", (both, neither))

@@ -67,12 +67,12 @@ class _Formula:
             case Truth(value):
                 return np.full(self.states.shape[1], value)
             case Attribute():
-                return self.states[self.terms.index(node)] == 1
+                return np.asarray(self.states[self.terms.index(node)] == 1)
             case Not(operand):
                 return ~self.truth(operand)
             case Connective(operator, left, right):
                 a, b = self.truth(left), self.truth(right)
-                return {"and": a & b, "or": a | b, "=>": ~a | b, "<=>": a == b}[operator]
+                return np.asarray({"and": a & b, "or": a | b, "=>": ~a | b, "<=>": a == b}[operator])
             case Comparison(operator, left, right):
                 if not isinstance(left, Attribute) and not isinstance(right, Attribute):
                     return _COMPARE[operator](self.truth(left), self.truth(right))
@@ -82,7 +82,7 @@ class _Formula:
     def number(self, node: Expression, other: Expression) -> np.ndarray:
         """A side of a comparison as state numbers, read as a value of the other side's domain where it is a constant."""
         if isinstance(node, Attribute):
-            return self.states[self.terms.index(node)]
+            return np.asarray(self.states[self.terms.index(node)])
         if isinstance(node, Truth):
             return np.asarray(int(node.value))
         if not isinstance(other, Attribute):

@@ -57,15 +57,15 @@ def count_distinct(plan: Plan, names: Sequence[str]) -> str:
     return _text(exp.select(exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings")))
 
 
-def _text(select: exp.Expression) -> str:
+def _text(select: exp.Expr) -> str:
     return select.sql(dialect="duckdb")
 
 
-def _bindings(plan: Plan) -> list[exp.Expression]:
+def _bindings(plan: Plan) -> list[exp.Expr]:
     return [_column(c).as_(f"binder_{name}", quoted=True) for name, c in plan.bindings]
 
 
-def _body(plan: Plan, columns: list[exp.Expression]) -> exp.Select:
+def _body(plan: Plan, columns: list[exp.Expr]) -> exp.Select:
     """SELECT ... FROM ... WHERE, joins as equalities of columns."""
     select = exp.select(*columns)
     if not plan.scans:
@@ -73,12 +73,12 @@ def _body(plan: Plan, columns: list[exp.Expression]) -> exp.Select:
     select = select.from_(_table(plan.scans[0]))
     for scan in plan.scans[1:]:
         select = select.join(_table(scan), join_type="cross")
-    conditions: list[exp.Expression] = [exp.EQ(this=_column(a), expression=_column(b)) for a, b in plan.equalities]
+    conditions: list[exp.Expr] = [exp.EQ(this=_column(a), expression=_column(b)) for a, b in plan.equalities]
     conditions += [condition(f) for f in plan.filters]
     return select.where(*conditions) if conditions else select
 
 
-def _table(scan: Scan) -> exp.Expression:
+def _table(scan: Scan) -> exp.Expr:
     return exp.alias_(exp.table_(scan.table, quoted=True), scan.alias, table=True, quoted=True)
 
 
@@ -86,7 +86,7 @@ def _column(column: Column) -> exp.Column:
     return exp.column(column.name, table=column.alias, quoted=True)
 
 
-def condition(node: Condition) -> exp.Expression:
+def condition(node: Condition) -> exp.Expr:
     """A condition; conditions under `not` are made two-valued first, since a missing value makes them not hold."""
     match node:
         case Compare(operator, left, right):
@@ -94,7 +94,9 @@ def condition(node: Condition) -> exp.Expression:
         case Holds(inner):
             return term(inner)
         case Combine("not", (part,)):
-            return exp.Not(this=exp.Paren(this=exp.Coalesce(this=exp.Paren(this=condition(part)), expressions=[exp.false()])))
+            return exp.Not(
+                this=exp.Paren(this=exp.Coalesce(this=exp.Paren(this=condition(part)), expressions=[exp.false()]))
+            )
         case Combine("or", parts):
             return exp.Paren(this=exp.or_(*(condition(p) for p in parts)))
         case Combine(_, parts):
@@ -104,7 +106,7 @@ def condition(node: Condition) -> exp.Expression:
     raise AssertionError(f"{node} is no condition")
 
 
-def term(node: Term) -> exp.Expression:
+def term(node: Term) -> exp.Expr:
     """A term."""
     match node:
         case Column():
@@ -123,47 +125,47 @@ def term(node: Term) -> exp.Expression:
     raise AssertionError(f"{node} is no term")
 
 
-def _case(condition: exp.Expression, then: exp.Expression) -> exp.Expression:
+def _case(condition: exp.Expr, then: exp.Expr) -> exp.Expr:
     """`then` where the condition holds, else missing."""
     return exp.Case(ifs=[exp.If(this=condition, true=then)])
 
 
-def _real(node: exp.Expression) -> exp.Expression:
+def _real(node: exp.Expr) -> exp.Expr:
     return exp.cast(node, "DOUBLE")
 
 
-def _function(name: str) -> Callable[..., exp.Expression]:
+def _function(name: str) -> Callable[..., exp.Expr]:
     return lambda *arguments: exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def _binary(kind: type[exp.Binary]) -> Callable[..., exp.Expression]:
+def _binary(kind: type[exp.Binary]) -> Callable[..., exp.Expr]:
     return lambda left, right: exp.Paren(this=kind(this=_real(left), expression=_real(right)))
 
 
-def _above(bound: int, name: str) -> Callable[..., exp.Expression]:
+def _above(bound: int, name: str) -> Callable[..., exp.Expr]:
     """A function of numbers above a bound."""
     limit = exp.Literal.number(0) if bound == 0 else exp.Neg(this=exp.Literal.number(-bound))
     return lambda x: _case(exp.GT(this=_real(x), expression=limit), exp.Anonymous(this=name, expressions=[_real(x)]))
 
 
-def _log1p(x: exp.Expression) -> exp.Expression:
+def _log1p(x: exp.Expr) -> exp.Expr:
     shifted = exp.Paren(this=exp.Add(this=exp.Literal.number(1), expression=_real(x)))
     above = exp.GT(this=_real(x.copy()), expression=exp.Neg(this=exp.Literal.number(1)))
     return _case(above, exp.Anonymous(this="ln", expressions=[shifted]))
 
 
-def _sqrt(x: exp.Expression) -> exp.Expression:
+def _sqrt(x: exp.Expr) -> exp.Expr:
     above = exp.GTE(this=_real(x), expression=exp.Literal.number(0))
     return _case(above, exp.Anonymous(this="sqrt", expressions=[_real(x.copy())]))
 
 
-def _divide(left: exp.Expression, right: exp.Expression) -> exp.Expression:
+def _divide(left: exp.Expr, right: exp.Expr) -> exp.Expr:
     nonzero = exp.NEQ(this=_real(right), expression=exp.Literal.number(0))
     return _case(nonzero, exp.Paren(this=exp.Div(this=_real(left), expression=_real(right.copy()))))
 
 
-def _cosine(a: exp.Expression, b: exp.Expression) -> exp.Expression:
-    def squared(v: exp.Expression) -> exp.Expression:
+def _cosine(a: exp.Expr, b: exp.Expr) -> exp.Expr:
+    def squared(v: exp.Expr) -> exp.Expr:
         return exp.Anonymous(this="array_inner_product", expressions=[v.copy(), v.copy()])
 
     both = exp.and_(*(exp.GT(this=squared(v), expression=exp.Literal.number(0)) for v in (a, b)))
@@ -171,7 +173,7 @@ def _cosine(a: exp.Expression, b: exp.Expression) -> exp.Expression:
     return exp.Case(ifs=[exp.If(this=both, true=value)], default=exp.Literal.number(0))
 
 
-_CALLS: dict[str, Callable[..., exp.Expression]] = {
+_CALLS: dict[str, Callable[..., exp.Expr]] = {
     "+": _binary(exp.Add),
     "-": _binary(exp.Sub),
     "*": _binary(exp.Mul),
@@ -193,7 +195,7 @@ _CALLS: dict[str, Callable[..., exp.Expression]] = {
 """How each function of the language prints. Outside its domain a function is missing, never an error."""
 
 
-def _either(kind: type[exp.Binary], a: exp.Expression, b: exp.Expression) -> exp.Expression:
+def _either(kind: type[exp.Binary], a: exp.Expr, b: exp.Expr) -> exp.Expr:
     """The one of two numbers that the comparison prefers; missing where either is (SQL's own LEAST skips it)."""
     better = exp.If(this=kind(this=_real(a), expression=_real(b)), true=_real(a.copy()))
     worse = exp.If(this=exp.Not(this=kind(this=_real(a.copy()), expression=_real(b.copy()))), true=_real(b.copy()))

@@ -135,9 +135,18 @@ def sum_product(  # type: ignore[no-untyped-def]
     message = np.empty(message_start[n_nodes])
     belief = node_table.copy()
     _upward(
-        order, parent, parent_edge, edges, cardinality, state_start, table_start, edge_table, belief,
-        message_start, message,
-    )  # fmt: skip
+        order,
+        parent,
+        parent_edge,
+        edges,
+        cardinality,
+        state_start,
+        table_start,
+        edge_table,
+        belief,
+        message_start,
+        message,
+    )
     node_marginal = np.empty_like(node_table)
     edge_marginal = np.empty_like(edge_table)
     log_partition = 0.0

@@ -9,9 +9,18 @@ DECLARATIONS = ("domain", "entity", "relation", "derive", "template")
 CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "and", "or", "not", "in")
 
 LATER = (
-    "latent", "predict relation", "rule", "hard", "gate",
-    "candidates", "include", "symmetric", "exists", "count", "sum",
-)  # fmt: skip
+    "latent",
+    "predict relation",
+    "rule",
+    "hard",
+    "gate",
+    "candidates",
+    "include",
+    "symmetric",
+    "exists",
+    "count",
+    "sum",
+)
 """What the language is going to have and this version does not."""
 
 CONTINUING = (*CLAUSES, "predict", "bag", "of", "open", "nearest", *DECLARATIONS)

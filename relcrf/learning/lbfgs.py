@@ -108,9 +108,16 @@ class Lbfgs:
             changes = (*changes, change)[-self.memory :]
         small = state.value - value <= self.value_tolerance * max(abs(state.value), abs(value), 1.0)
         return State(
-            point, value, gradient, steps, changes, state.first_gradient,
-            state.iteration + 1, state.evaluations + evaluations, "converged" if small else "running",
-        )  # fmt: skip
+            point,
+            value,
+            gradient,
+            steps,
+            changes,
+            state.first_gradient,
+            state.iteration + 1,
+            state.evaluations + evaluations,
+            "converged" if small else "running",
+        )
 
 
 def _apply_inverse_hessian(state: State, inverse_diagonal: np.ndarray | None) -> np.ndarray:

@@ -94,9 +94,13 @@ class PairLikelihood:
             log_partition += float(log_partitions.sum())
             graph.add_edge_counts(tables, expected, start, stop)
             pairs.add_to_ends(
-                graph.edges[start:stop], graph.cardinality, graph.state_start, _starts(graph, start, stop),
-                tables, expected_nodes,
-            )  # fmt: skip
+                graph.edges[start:stop],
+                graph.cardinality,
+                graph.state_start,
+                _starts(graph, start, stop),
+                tables,
+                expected_nodes,
+            )
         for cells in _cells_by_cardinality(graph, self._alone):
             scores = node_tables[cells]
             top = scores.max(axis=1, keepdims=True)
@@ -115,9 +119,14 @@ def pair_tables(
     tables = graph.edge_log_potentials(weights, start, stop)
     log_partitions = np.empty(stop - start)
     pairs.pair_marginals(
-        graph.edges[start:stop], graph.cardinality, graph.state_start, _starts(graph, start, stop),
-        node_tables, tables, log_partitions,
-    )  # fmt: skip
+        graph.edges[start:stop],
+        graph.cardinality,
+        graph.state_start,
+        _starts(graph, start, stop),
+        node_tables,
+        tables,
+        log_partitions,
+    )
     return tables, log_partitions
 
 

@@ -259,9 +259,11 @@ class Scope:
             raise self._unknown_name(expression.name, expression, expected)
         if len(domains) > 1:
             raise TypeProblem(
-                "E106", f"'{expression.name}' is a value of several domains: {listing(domains)}", expression,
+                "E106",
+                f"'{expression.name}' is a value of several domains: {listing(domains)}",
+                expression,
                 "compare it with an attribute, so that its domain is known",
-            )  # fmt: skip
+            )
         return DomainType(domains[0])
 
     def _tuple_attribute(self, node: TupleAttribute, atom: Atom, name: str) -> ValueType:

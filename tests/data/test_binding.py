@@ -78,7 +78,9 @@ def test_a_frame_and_a_file_bind_alike(tmp_path):
 
 
 def test_integer_keys_sort_as_numbers_and_match_across_types(tmp_path):
-    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\nrelation R(a: E, b: E)\ntemplate t(e: E) over e.d")
+    model = relcrf.parse(
+        "domain D = { x, y } entity E { predict d : D }\nrelation R(a: E, b: E)\ntemplate t(e: E) over e.d"
+    )
     tables = {
         "e": pd.DataFrame({"id": [10, 9, 100], "d": ["x", "y", None]}),
         "r": pd.DataFrame({"a": [9.0, 10.0], "b": ["100", "9"]}),

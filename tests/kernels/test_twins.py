@@ -157,7 +157,9 @@ def test_pairs():
     expected_sums = np.zeros(9)
     for e, (i, j) in enumerate(edges):
         table = edge[start[e] : start[e] + cardinality[i] * cardinality[j]].reshape(cardinality[i], cardinality[j])
-        table = table + node[state_start[i] : state_start[i + 1], None] + node[None, state_start[j] : state_start[j + 1]]
+        table = (
+            table + node[state_start[i] : state_start[i + 1], None] + node[None, state_start[j] : state_start[j + 1]]
+        )
         p = np.exp(table - logsumexp(table))
         np.testing.assert_allclose(found[start[e] : start[e] + p.size].reshape(p.shape), p, atol=1e-12)
         assert log_partition[e] == pytest.approx(logsumexp(table))

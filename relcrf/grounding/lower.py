@@ -38,6 +38,7 @@ from relcrf.model.expressions import (
     Truth,
     TupleAttribute,
     conjuncts,
+    walk,
 )
 from relcrf.model.spec import Derived, ModelSpec, Nearest, Parameter, Template
 from relcrf.model.types import Bag, Bool, Date, DomainType, EntityType, Integer, ValueType, Vector
@@ -131,6 +132,12 @@ def _is_constant_one(by: tuple[Expression, ...]) -> bool:
     return not by or (len(by) == 1 and isinstance(by[0], Number) and by[0].value == 1)
 
 
+def _names_in(node: Expression) -> set[str]:
+    """The names that an expression mentions, with or without an attribute."""
+    names = {n.name for n in walk(node) if isinstance(n, Name)}
+    return names | {n.binder for n in walk(node) if isinstance(n, Attribute)}
+
+
 @dataclass
 class _Lowering:
     """One declaration's plan in the making."""
@@ -177,22 +184,25 @@ class _Lowering:
 
     # Names and scans
 
-    def column_of(self, name: str) -> Column:
-        """Where a name's vid or code stands; an entity that nothing has mentioned yet is scanned."""
+    def _known(self, name: str) -> Column | None:
+        """Where a name stands already, here or in a plan around this one."""
         if name in self.columns:
             return self.columns[name]
-        if self.outer is not None and name in self.outer.columns:
-            return self.outer.columns[name]
-        self._lookup(name)
-        return self.columns[name]
+        return self.outer._known(name) if self.outer else None
+
+    def column_of(self, name: str) -> Column:
+        """Where a name's vid or code stands; an entity that nothing has mentioned yet is scanned."""
+        known = self._known(name)
+        if known is None:
+            self._lookup(name)
+        return known or self.columns[name]
 
     def _bind(self, name: str, column: Column) -> None:
-        if name in self.columns:
-            self.equalities.append((self.columns[name], column))
-        elif self.outer is not None and name in self.outer.columns:
-            self.equalities.append((self.outer.columns[name], column))
-        else:
+        known = self._known(name)
+        if known is None:
             self.columns[name] = column
+        else:
+            self.equalities.append((known, column))
 
     def _scan(self, table: str, *, is_lookup: bool = False) -> str:
         alias = f"{self.prefix}t{len(self.scans)}"
@@ -203,8 +213,7 @@ class _Lowering:
         """The alias of the entity table that holds a name's attributes."""
         if name in self.lookups:
             return self.lookups[name]
-        known = name in self.columns or (self.outer is not None and name in self.outer.columns)
-        alias = self._scan(f"ent_{self.scope.sorts[name]}", is_lookup=known)
+        alias = self._scan(f"ent_{self.scope.sorts[name]}", is_lookup=self._known(name) is not None)
         self.lookups[name] = alias
         self._bind(name, Column(alias, "vid"))
         return alias
@@ -264,6 +273,9 @@ class _Lowering:
                 both = Combine("and", (self.condition(left), self.condition(right)))
                 neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
                 return Combine("or", (both, neither))
+            case Connective("and") if self._unbound(node):
+                # One thing must fulfil the whole conjunction, so that it becomes one EXISTS and not several.
+                return self._exists(node)
             case Connective(operator, left, right):
                 return Combine(operator, (self.condition(left), self.condition(right)))
             case Not(operand):
@@ -281,19 +293,17 @@ class _Lowering:
                 return Compare(operator, self.operand(left, right), self.operand(right, left))
         return Holds(self.term(node))
 
-    def _exists(self, node: Atom | Member) -> Condition:
-        for name in self._names_of(node):
-            if name in self.scope.binders:
-                self.column_of(name)
-        inner = _Lowering(
-            self.facts, (), node, outer=self, prefix=f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
-        )
-        return Exists(Plan(tuple(inner.scans), tuple(inner.equalities), tuple(inner.filters)))
+    def _unbound(self, node: Expression) -> set[str]:
+        """The existential names of a condition that nothing outside it has bound."""
+        names = (_names_in(node) & set(self.scope.sorts)) - set(self.scope.binders)
+        return {name for name in names if self._known(name) is None}
 
-    @staticmethod
-    def _names_of(node: Atom | Member) -> list[str]:
-        arguments = node.arguments if isinstance(node, Atom) else (node.element, Name(node.bag.binder))
-        return [a.name for a in arguments if isinstance(a, Name)]
+    def _exists(self, node: Expression) -> Condition:
+        for name in sorted(_names_in(node) & set(self.scope.binders)):
+            self.column_of(name)
+        prefix = f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
+        inner = _Lowering(self.facts, (), node, outer=self, prefix=prefix)
+        return Exists(Plan(tuple(inner.scans), tuple(inner.equalities), tuple(inner.filters)))
 
     def operand(self, node: Expression, other: Expression) -> Term:
         """A side of a comparison; a constant is read as a value of the other side's type."""

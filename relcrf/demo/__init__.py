@@ -1,0 +1,1 @@
+"""The main job from beginning to end: collective recognition of handwritten digits."""

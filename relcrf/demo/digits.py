@@ -1,0 +1,74 @@
+"""Tables of scikit-learn's digit images, with a local classifier's opinion of each.
+
+The task is the FACES model of Chechetka & Guestrin (2010) on digits: a few labelled images of each class, a classifier
+that looks at one image at a time, and the similarity of images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.errors import Diagnostic, UsageError
+
+LABELLED_A_CLASS = 10
+FOLDS = 10
+
+
+@dataclass(frozen=True)
+class Digits:
+    """One split of the digit images.
+
+    Args:
+        pixels: shape (1797, 64), from 0 to 1. digit: shape (1797,).
+        labelled: which images are labelled, shape (1797,), bool.
+        opinion: log-probabilities of the classifier, shape (1797, 10). On the labelled images they are out of fold:
+            each comes from a classifier that has not seen that image, or these would look surer than the rest.
+    """
+
+    pixels: np.ndarray
+    digit: np.ndarray
+    labelled: np.ndarray
+    opinion: np.ndarray
+
+    def table(self) -> dict[str, np.ndarray]:
+        """The table `image`: id, digit, part (`labelled` or `rest`), opinion_0..9, pixels_0..63."""
+        columns: dict[str, np.ndarray] = {
+            "id": np.arange(len(self.digit)),
+            "digit": self.digit,
+            "part": np.where(self.labelled, "labelled", "rest").astype(object),
+        }
+        columns |= {f"opinion_{k}": self.opinion[:, k] for k in range(self.opinion.shape[1])}
+        columns |= {f"pixels_{k}": self.pixels[:, k] for k in range(self.pixels.shape[1])}
+        return columns
+
+
+def make_digits(seed: int) -> Digits:
+    """A split with `LABELLED_A_CLASS` labelled images of each digit, chosen at random.
+
+    Raises:
+        UsageError: where scikit-learn, which brings the images, is not installed.
+    """
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.model_selection import StratifiedKFold, cross_val_predict
+    except ImportError:
+        message = "the demo needs scikit-learn and matplotlib"
+        raise UsageError(Diagnostic("E350", message, hint="install them with: pip install 'relcrf[demo]'")) from None
+    images, digit = load_digits(return_X_y=True)
+    pixels = images / 16.0
+    generator = np.random.default_rng(seed)
+    chosen = [generator.permutation(np.flatnonzero(digit == d))[:LABELLED_A_CLASS] for d in range(10)]
+    labelled = np.zeros(len(digit), dtype=bool)
+    labelled[np.concatenate(chosen)] = True
+    classifier = LogisticRegression(max_iter=2000, C=1.0)
+    folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
+    opinion = np.empty((len(digit), 10))
+    opinion[labelled] = cross_val_predict(
+        classifier, pixels[labelled], digit[labelled], cv=folds, method="predict_log_proba"
+    )
+    classifier.fit(pixels[labelled], digit[labelled])
+    opinion[~labelled] = classifier.predict_log_proba(pixels[~labelled])
+    return Digits(pixels, digit, labelled, opinion)

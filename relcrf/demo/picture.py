@@ -1,0 +1,86 @@
+"""What the relations changed, as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from relcrf.demo.run import SplitResult
+
+_SHADES = " .:-=+*#%@"
+
+
+def changed(result: SplitResult) -> np.ndarray:
+    """Positions among the unlabelled images whose digit changed: corrected ones first, then those made wrong."""
+    truth = result.digits.digit[~result.digits.labelled]
+    different = np.flatnonzero(result.before != result.after)
+    good = result.after[different] == truth[different]
+    bad = (result.before[different] == truth[different]) & ~good
+    return np.concatenate([different[good], different[bad], different[~good & ~bad]])
+
+
+def counts(result: SplitResult) -> tuple[int, int]:
+    """How many images were corrected, and how many made wrong."""
+    truth = result.digits.digit[~result.digits.labelled]
+    was, is_now = result.before == truth, result.after == truth
+    return int((~was & is_now).sum()), int((was & ~is_now).sum())
+
+
+def draw(result: SplitResult, path: Path, limit: int = 40) -> None:
+    """Writes a picture of changed images, each with the classifier's digit and the ESS-CRF's."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    rest = np.flatnonzero(~result.digits.labelled)
+    shown = _sample(result, limit)
+    columns = 10
+    rows = max(1, -(-len(shown) // columns))
+    figure = Figure(figsize=(columns * 1.05, rows * 1.35 + 0.9))
+    FigureCanvasAgg(figure)
+    corrected, spoilt = counts(result)
+    figure.suptitle(
+        f"What the relations changed (split {result.seed}): {corrected} digits corrected, {spoilt} made wrong\n"
+        f"local classifier {result.local.accuracy:.1%}, ESS-CRF {result.ess.accuracy:.1%}",
+        fontsize=11,
+    )
+    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axis in axes:
+        axis.axis("off")
+    for axis, at in zip(axes, shown, strict=False):
+        image = rest[at]
+        is_right = result.after[at] == result.digits.digit[image]
+        axis.imshow(result.digits.pixels[image].reshape(8, 8), cmap="gray_r", interpolation="nearest")
+        axis.set_title(
+            f"{result.before[at]} → {result.after[at]}", fontsize=10, color="#157347" if is_right else "#b02a37"
+        )
+    figure.tight_layout()
+    partial = path.with_name(f".{path.name}.partial")
+    figure.savefig(partial, dpi=130, format="png")
+    partial.replace(path)
+
+
+def _sample(result: SplitResult, limit: int) -> np.ndarray:
+    """Up to `limit` changed images, good and bad in their true proportion."""
+    every = changed(result)
+    if len(every) <= limit:
+        return every
+    return np.asarray(every[np.linspace(0, len(every) - 1, limit).astype(int)])
+
+
+def as_text(result: SplitResult, limit: int = 4) -> str:
+    """A few changed images for the terminal, side by side."""
+    rest = np.flatnonzero(~result.digits.labelled)
+    shown = _sample(result, limit)
+    lines = []
+    for row in range(8):
+        cells = []
+        for at in shown:
+            pixels = result.digits.pixels[rest[at]].reshape(8, 8)[row]
+            cells.append("".join(_SHADES[int(p * (len(_SHADES) - 1))] * 2 for p in pixels))
+        lines.append("  ".join(cells).rstrip())
+    truth = result.digits.digit[rest]
+    captions = [f"{result.before[at]} -> {result.after[at]} ({truth[at]})" for at in shown]
+    lines.append("  ".join(c.center(16) for c in captions).rstrip())
+    lines.append("(the classifier's digit -> the ESS-CRF's; the truth in brackets)")
+    return "\n".join(lines)

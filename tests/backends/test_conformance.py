@@ -1,0 +1,98 @@
+"""Every installed backend on the same small problems."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf.backends import registry
+from relcrf.resources import shipped
+
+BACKENDS = registry.names()
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    return relcrf.Dataset(small_web(tmp_path_factory.mktemp("web")))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return relcrf.load(shipped("models", "webkb.rcrf"))
+
+
+def test_ours_are_installed_by_entry_points():
+    assert {"ess", "local"} <= set(BACKENDS)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_learns_and_predicts(web, model, backend):
+    fit = model.fit(web, backend)
+    found = fit.predict(web)
+    probabilities = found.probabilities()
+    assert probabilities.shape == (12, 5)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    assert (probabilities >= 0).all()
+    assert found.inferred.verdict.is_good
+    (fold, *_) = model.evaluate(web, "school", backend)
+    assert fold.scores["Page.category"].accuracy > 0.4, "chance is 0.2"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_is_deterministic(web, model, backend):
+    first, second = (model.fit(web, backend).learned.vectors for _ in range(2))
+    assert first.keys() == second.keys()
+    for name, vector in first.items():
+        np.testing.assert_array_equal(vector, second[name])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_leaves_fixed_weights_alone(web, model, backend):
+    text = model.to_rcrf().replace(
+        "over page.category\n\ntemplate word", "over page.category\n    init 0.25\n    fixed\n\ntemplate word"
+    )
+    fit = relcrf.parse(text).fit(web, backend)
+    weights = fit.weights().to_pandas()
+    assert (weights.query("template == 'prior'")["weight"] == 0.25).all()
+    assert (weights.query("template == 'word'")["weight"] != 0).any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_it_takes_a_graph_without_pairs_and_with_nothing_to_ask(backend):
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d")
+    data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2, 3, 4], "d": ["x", "x", "x", "y"]})})
+    fit = model.fit(data, backend, l2=0.0)
+    assert len(fit.predict(data).table()) == 0
+    new = relcrf.Dataset({"e": pd.DataFrame({"id": [7], "d": [None]})})
+    np.testing.assert_allclose(fit.predict(new).probabilities(), [[0.75, 0.25]], atol=1e-4)
+
+
+def test_moments_match_at_the_optimum_of_the_local_backend(web, model):
+    """Without a penalty the expected counts of the prior equal the observed ones (Guestrin's lecture, 10-708)."""
+    text = model.to_rcrf().replace(
+        "template prior(page: Page)\n    over page.category",
+        "template prior(page: Page)\n    over page.category\n    l2 0.0",
+    )
+    grounding = relcrf.parse(text).ground(web)
+    fit = relcrf.parse(text).fit(web, "local", tolerance=1e-9)
+    found = relcrf.api.predict(fit, grounding, hidden=np.ones(60, dtype=bool))
+    labelled = grounding.states >= 0
+    expected = found.probabilities()[labelled].sum(axis=0)
+    np.testing.assert_allclose(expected, np.bincount(grounding.states[labelled], minlength=5), atol=0.05)
+
+
+def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch):
+    from importlib.metadata import EntryPoint
+
+    entries = [
+        EntryPoint("broken", "tests_no_such_package:Thing", registry.GROUP),
+        EntryPoint("wrong", "collections:OrderedDict", registry.GROUP),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    with pytest.raises(relcrf.UsageError, match="backend 'broken' of package"):
+        registry.make("broken")
+    with pytest.raises(relcrf.UsageError, match="no subclass of"):
+        registry.make("wrong")
+    with pytest.raises(relcrf.UsageError, match="unknown backend 'wrnog'"):
+        registry.make("wrnog")

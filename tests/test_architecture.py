@@ -1,0 +1,75 @@
+"""The house: imports run one way, none hides in a function, every code is documented."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import relcrf
+
+PACKAGE = Path(relcrf.__file__).parent
+LAYERS = (
+    ("errors", "resources"),
+    ("model",),
+    ("language",),
+    ("data",),
+    ("kernels",),
+    ("graph",),
+    ("grounding",),
+    ("inference",),
+    ("learning",),
+    ("structure",),
+    ("backends",),
+    ("evaluation",),
+    ("api",),
+    ("demo",),
+    ("cli",),
+)
+NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
+WORDS = ("model", "language", "data", "grounding")
+OPTIONAL = ("sklearn", "matplotlib", "pandas", "pyarrow")
+"""Packages of extras, which may be imported where they are needed."""
+
+
+def layer(module: str) -> int:
+    part = module.split(".")[1]
+    return next(k for k, names in enumerate(LAYERS) if part in names)
+
+
+def imports(tree):
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield node, node.module if node.module != "relcrf" else f"relcrf.{node.names[0].name}"
+        elif isinstance(node, ast.Import):
+            yield from ((node, alias.name) for alias in node.names)
+
+
+FILES = [p for p in sorted(PACKAGE.rglob("*.py")) if p != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_run_down(path):
+    tree = ast.parse(path.read_text())
+    own = "relcrf." + ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+    for node, module in imports(tree):
+        if module == "relcrf.__version__":
+            continue
+        if module.startswith("relcrf."):
+            assert layer(module) <= layer(own), f"{own} imports {module}"
+            if own.split(".")[1] in NUMBERS:
+                assert module.split(".")[1] not in WORDS, f"{own} is of the numbers' wing and imports {module}"
+        if node not in tree.body:
+            assert module.split(".")[0] in OPTIONAL, f"{own} hides the import of {module}"
+
+
+def test_every_code_is_documented():
+    documented = (PACKAGE.parent / "docs" / "errors.md").read_text()
+    used = {code for path in FILES for code in re.findall(r'"([EW]\d{3})"', path.read_text())}
+    assert len(used) > 50
+    assert sorted(code for code in used if code not in documented) == []
+
+
+def test_files_have_one_subject():
+    long = {str(p.relative_to(PACKAGE)): n for p in FILES if (n := len(p.read_text().splitlines())) > 600}
+    assert long == {}

@@ -1,0 +1,90 @@
+"""The examples of the documentation, run in a folder of their own as a reader would."""
+
+import os
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from command import json_command, relcrf_command
+
+import relcrf
+from relcrf.backends import registry
+
+ROOT = Path(relcrf.__file__).parent.parent
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(name):
+    return BLOCK.findall((ROOT / name).read_text())
+
+
+def in_checkout(folder):
+    """A folder in which the paths of the documentation mean what they say."""
+    for name in ("models", "datasets"):
+        shutil.copytree(ROOT / name, folder / name)
+    return folder
+
+
+def test_tutorial(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(in_checkout(tmp_path))
+    ran = 0
+    for language, text in blocks("docs/tutorial.md"):
+        if language == "console":
+            for line in text.splitlines():
+                words = shlex.split(line.removeprefix("$ "))
+                if words[0] == "python":
+                    subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
+                else:
+                    code, _, err = relcrf_command(capsys, monkeypatch, *words[1:])
+                    assert code == 0, (line, err)
+                ran += 1
+        elif language == "python":
+            (tmp_path / "example.py").write_text(text)
+            runpy.run_path(str(tmp_path / "example.py"))
+            ran += 1
+    assert ran >= 8
+    assert (tmp_path / "predictions.csv").exists()
+
+
+def test_the_backend_of_the_docs_works(tmp_path, monkeypatch):
+    (text,) = [text for language, text in blocks("docs/backends.md") if language == "python"]
+    (tmp_path / "my_package.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("untrained", "my_package:UntrainedBackend", registry.GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d == x init 1")
+    data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", None]})})
+    found = model.fit(data, "untrained").predict(data).probabilities()
+    np.testing.assert_allclose(found[0, 0], np.e / (np.e + 1))
+
+
+def test_models_in_the_docs_are_well_formed():
+    (model,) = [text for language, text in blocks("README.md") if language == "rcrf"]
+    relcrf.parse(model)
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", (ROOT / page).read_text()):
+        assert (ROOT / page).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.skipif(
+    "RELCRF_DATA" not in os.environ, reason="needs the real WebKB tables, in the folder that RELCRF_DATA names"
+)
+def test_webkb(capsys, monkeypatch):
+    data = Path(os.environ["RELCRF_DATA"]) / "webkb"
+    code, found = json_command(
+        capsys, monkeypatch, "evaluate", ROOT / "models" / "webkb.rcrf", "--data", data, "--split", "university"
+    )
+    assert code == 0
+    assert found["attributes"]["Page.category"]["n"] == 877
+    assert found["attributes"]["Page.category"]["accuracy"] > 0.83

@@ -1,0 +1,37 @@
+"""The wheel holds all that relcrf needs: it runs from an unpacked one, away from the checkout."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import relcrf
+
+ROOT = Path(relcrf.__file__).parent.parent
+
+
+def test_relcrf_runs_from_its_wheel(tmp_path):
+    build = "from hatchling.build import build_wheel; import sys; print(build_wheel(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    wheel = tmp_path / done.stdout.splitlines()[-1]
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        archive.extractall(tmp_path / "site")
+    assert "relcrf/shipped/grammar/rcrf.lark" in names
+    assert "relcrf/shipped/models/digits.rcrf" in names
+    assert not [n for n in names if n.startswith(("tests", "docs", "datasets"))]
+    code = (
+        "import relcrf; from relcrf.resources import shipped; from relcrf.backends.registry import names; "
+        "print(relcrf.__file__); print(relcrf.load(shipped('models', 'webkb.rcrf')).spec.entities[0].name); print(names())"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    where, entity, backends = done.stdout.splitlines()
+    assert where.startswith(str(tmp_path))
+    assert entity == "Page"
+    assert "ess" in backends

@@ -85,12 +85,12 @@ def size(n_bytes: int) -> str:
 def warn(diagnostics: Iterable[Diagnostic]) -> None:
     """Warnings, on standard error."""
     for diagnostic in diagnostics:
-        messages.print(diagnostic.render() + "\n", style="yellow", markup=False, highlight=False)
+        messages.print(diagnostic.render() + "\n", style="yellow", markup=False, highlight=False, soft_wrap=True)
 
 
 def note(text: str) -> None:
     """A remark, on standard error."""
-    messages.print(f"note: {text}", style="dim", markup=False, highlight=False)
+    messages.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def settings(pairs: Sequence[str] | None) -> dict[str, str]:

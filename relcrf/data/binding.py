@@ -258,7 +258,9 @@ class _Binder:
         if column is None:
             if attribute.predicted:
                 self.bound.missing_labels.add((owner, attribute.name))
-                self.bound.notes.append(f"{table.place} has no column '{attribute.name}': every one is a query")
+                guess = suggestion(attribute.name, table.columns)
+                remark = f" ({guess})" if guess else ""
+                self.bound.notes.append(f"{table.place} has no column '{attribute.name}': every one is a query{remark}")
                 return "NULL::INTEGER"
             message = f"the table of {owner} has no column '{attribute.name}'"
             hint = suggestion(attribute.name, table.columns) or f"its columns are {listing(table.columns)}"

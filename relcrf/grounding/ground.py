@@ -311,9 +311,7 @@ def _ground_template(
             message = f"the feature '{name}' of template '{lowered.template.name}' is not finite for some bindings"
             hint = "guard the expression, for instance with log1p or least"
             raise DataError(Diagnostic("E222", message, hint=hint, notes=(f"{bindings:,} bindings",)))
-    key, keys, present = _encode_keys(bound, lowered.keys, found)
-    if present is not None:
-        scope, columns = [s[present] for s in scope], [c[present] for c in columns]
+    key, keys = _encode_keys(bound, lowered.keys, found)
     values = [_values_of(bound, sorts[t.binder], t.attribute) for t in lowered.terms]
     over = lowered.template.over
     patterns = state_patterns(over, lowered.scope, bound.spec, values)
@@ -332,7 +330,7 @@ def _ground_template(
 
 def _complete(column: np.ndarray) -> np.ndarray:
     if isinstance(column, np.ma.MaskedArray):
-        assert not column.mask.any(), "a scope has a missing variable"
+        assert not column.mask.any(), "a scope or a key has a missing value"
         return np.asarray(column.data)
     return column
 
@@ -360,32 +358,23 @@ def _known_values(bound: Bound, key: KeyColumn) -> tuple[str, ...] | None:
 
 def _encode_keys(
     bound: Bound, keys: tuple[KeyColumn, ...], found: dict[str, np.ndarray]
-) -> tuple[np.ndarray | None, KeyDictionary | None, np.ndarray | None]:
-    """Dense codes of the key combinations, what they stand for, and which rows have all keys (None: all).
-
-    A binding whose key is missing has no weight, and so no factor.
-    """
+) -> tuple[np.ndarray | None, KeyDictionary | None]:
+    """Dense codes of the key combinations, shape (n_bindings,), and what they stand for."""
     if not keys:
-        return None, None, None
-    raw = [found.pop(key.output) for key in keys]
-    missing = np.zeros(len(raw[0]), dtype=bool)
-    for column in raw:
-        missing |= np.ma.getmaskarray(column)
-    present = None if not missing.any() else np.flatnonzero(~missing)
+        return None, None
     codes, texts = [], []
-    for key, column in zip(keys, raw, strict=True):
-        plain = np.ma.getdata(column)
-        plain = plain if present is None else plain[present]
+    for key in keys:
+        column = _complete(found.pop(key.output))
         known = _known_values(bound, key)
         if known is None:
-            distinct, plain = np.unique(plain.astype(str), return_inverse=True)
+            distinct, column = np.unique(column.astype(str), return_inverse=True)
             known = tuple(distinct.tolist())
-        codes.append(plain)
+        codes.append(column)
         texts.append(known)
     if len(keys) == 1:
         kind = keys[0].kind
         domain = kind.domain if isinstance(kind, DomainType) else None
-        return codes[0].astype(np.int32), KeyDictionary(domain, tuple((t,) for t in texts[0])), present
+        return codes[0].astype(np.int32), KeyDictionary(domain, tuple((t,) for t in texts[0]))
     combined = np.zeros(len(codes[0]), dtype=np.int64)
     for code, text in zip(codes, texts, strict=True):
         combined = combined * len(text) + code
@@ -394,7 +383,7 @@ def _encode_keys(
     for text in reversed(texts):
         distinct, code = np.divmod(distinct, len(text))
         columns.append([text[c] for c in code])
-    return inverse.astype(np.int32), KeyDictionary(None, tuple(zip(*reversed(columns), strict=True))), present
+    return inverse.astype(np.int32), KeyDictionary(None, tuple(zip(*reversed(columns), strict=True)))
 
 
 def _features(n: int, key: np.ndarray | None, n_keys: int, columns: list[np.ndarray]) -> AbstractFeatures:

@@ -17,6 +17,7 @@ from relcrf.grounding.plan import (
     Exists,
     Holds,
     Plan,
+    Present,
     Scan,
     Term,
 )
@@ -107,7 +108,11 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
         kind = scope.type_of(key)
         keys.append(KeyColumn(f"k{k}", kind))
         is_coded = isinstance(kind, EntityType | DomainType | Bool | Integer)
-        outputs.append((f"k{k}", lowering.term(key), "integer" if is_coded else "text"))
+        term = lowering.term(key)
+        outputs.append((f"k{k}", term, "integer" if is_coded else "text"))
+        if isinstance(key, Attribute | TupleAttribute):
+            # A binding whose key is missing has no weight, and so no factor.
+            lowering.filters.append(Present(term))
     if isinstance(bag, Attribute):
         kind = scope.type_of(bag)
         assert isinstance(kind, Bag)
@@ -118,10 +123,10 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
         features, names = ["f0"], [f"{bag.binder}.{bag.attribute}"]
     elif not _is_constant_one(template.by):
         for feature in template.by:
-            for name, term in lowering.feature(feature):
+            for name, value in lowering.feature(feature):
                 features.append(f"f{len(features)}")
                 names.append(name)
-                outputs.append((features[-1], term, "double"))
+                outputs.append((features[-1], value, "double"))
     plan = lowering.finish(tuple(outputs), is_distinct=lowering.has_existentials)
     return LoweredTemplate(
         template, scope, plan, tuple(variables), tuple(terms), tuple(keys), tuple(features), tuple(names)

@@ -61,6 +61,13 @@ class Holds:
 
 
 @dataclass(frozen=True)
+class Present:
+    """A term is not missing."""
+
+    term: Term
+
+
+@dataclass(frozen=True)
 class Combine:
     """`and`, `or`, or `not` of conditions."""
 
@@ -75,7 +82,7 @@ class Exists:
     plan: Plan
 
 
-Condition: TypeAlias = Compare | Holds | Combine | Exists
+Condition: TypeAlias = Compare | Holds | Present | Combine | Exists
 
 
 @dataclass(frozen=True)

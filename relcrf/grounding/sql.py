@@ -17,6 +17,7 @@ from relcrf.grounding.plan import (
     Exists,
     Holds,
     Plan,
+    Present,
     Scan,
     Term,
 )
@@ -93,6 +94,8 @@ def condition(node: Condition) -> exp.Expr:
             return _COMPARISONS[operator](this=term(left), expression=term(right))
         case Holds(inner):
             return term(inner)
+        case Present(inner):
+            return exp.Not(this=exp.Is(this=term(inner), expression=exp.Null()))
         case Combine("not", (part,)):
             return exp.Not(
                 this=exp.Paren(this=exp.Coalesce(this=exp.Paren(this=condition(part)), expressions=[exp.false()]))

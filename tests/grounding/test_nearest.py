@@ -1,0 +1,42 @@
+"""Nearest neighbours against a sort of all pairs."""
+
+import numpy as np
+import pytest
+
+from relcrf.grounding import nearest
+from relcrf.grounding.nearest import nearest_neighbours
+
+
+def naive(vectors, count, measure):
+    out = []
+    for a, v in enumerate(vectors):
+        keys = []
+        for b, w in enumerate(vectors):
+            if measure == "distance":
+                closeness = -np.linalg.norm(v - w)
+            else:
+                norm = np.linalg.norm(v) * np.linalg.norm(w)
+                closeness = v @ w if measure == "dot" else (v @ w / norm if norm else 0.0)
+            if a != b:
+                keys.append((-round(float(closeness), 9), b))
+        out += [(a, b) for _, b in sorted(keys)[:count]]
+    return out
+
+
+@pytest.mark.parametrize("measure", ["cosine", "dot", "distance"])
+@pytest.mark.parametrize("block", [1 << 24, 40])
+def test_neighbours(measure, block, monkeypatch):
+    monkeypatch.setattr(nearest, "BLOCK_CELLS", block)
+    rng = np.random.default_rng(0)
+    vectors = rng.integers(-3, 4, size=(30, 4)).astype(float)  # small whole numbers: many ties
+    vectors[3] = 0.0
+    if measure == "cosine":
+        vectors = rng.normal(size=(30, 4))  # cosines of equal directions differ by rounding
+        vectors[3] = 0.0
+    for count in (1, 5, 29, 50):
+        a, b = nearest_neighbours(vectors, count, measure)
+        assert list(zip(a.tolist(), b.tolist(), strict=True)) == naive(vectors, count, measure)
+
+
+def test_one_thing_has_no_neighbour():
+    assert len(nearest_neighbours(np.ones((1, 3)), 4, "dot")[0]) == 0

@@ -1,0 +1,119 @@
+"""Sizes told before grounding: bounds never too low, counts exact, plans equal to what is grounded; and the budget."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.errors import BudgetError
+from relcrf.grounding.estimate import upper_bound
+from relcrf.grounding.ground import derive_all, facts_of, ground, plan
+from relcrf.grounding.lower import lower_template
+
+DECLARATIONS = """
+domain D = { x, y, z }
+domain W = open
+entity E { predict d : D  w : bag of W  g : integer  r : real }
+entity F { predict f : bool  g : integer }
+relation R(a: E, b: E)
+relation S(a: E, f: F) { s: real }
+"""
+
+TEMPLATES = {
+    "unary": "(e: E) over e.d",
+    "feature": "(e: E) over e.d by 1, e.r",
+    "words": "(e: E, v: W) where v in e.w over e.d per v",
+    "counted": "(e: E) over e.d by e.w",
+    "weighted": "(e: E, v: W) where v in e.w over e.d per v by 1, e.r",
+    "neighbours": "(e: E, o: E) where R(e, o) over e.d by o.r",
+    "by_group": "(e: E, o: E) where R(e, o) over e.d per o.g",
+    "pair": "(a: E, b: E) where R(a, b) over a.d, b.d",
+    "unequal": "(a: E, b: E) where R(a, b) and a != b over a.d == b.d",
+    "both_ways": "(a: E, b: E) where R(a, b) and R(b, a) over a.d, b.d",
+    "path": "(a: E, b: E) where R(a, p) and R(p, b) over a.d == b.d",
+    "chain": "(a: E, b: E, c: E) where R(a, b) and R(b, c) over a.d, c.d",
+    "triangle": "(a: E, b: E, c: E) where R(a, b) and R(b, c) and R(c, a) over a.d, b.d",
+    "mixed": "(e: E, f: F) where S(e, f) over e.d, f.f per f.g by S(e, f).s",
+    "group": "(e: E, f: F) where e.g == f.g over e.d, f.f",
+    "cross": "(e: E, f: F) where e.g < f.g over e.d, f.f",
+    "either": "(a: E, b: E) where a < b and (R(a, b) or R(b, a)) over a.d == b.d",
+    "two_keys": "(a: E, b: E) where R(a, b) over a.d == b.d per a.g, b.g",
+}
+
+
+def dataset(seed, n=25):
+    rng = np.random.default_rng(seed)
+    thing = [f"e{k}" for k in range(n)]
+    other = [f"f{k}" for k in range(n // 2)]
+
+    def some(names, size):
+        return rng.choice(names, size=size)
+
+    pairs = pd.DataFrame({"a": some(thing, 60), "b": some(thing, 60)})
+    ties = pd.DataFrame({"a": some(thing, 30), "f": some(other, 30), "s": 0.0}).drop_duplicates(["a", "f"])
+    ties["s"] = rng.normal(size=len(ties))
+    group = pd.array(rng.integers(5, size=n), dtype="Int64")
+    group[:3] = pd.NA
+    return relcrf.Dataset(
+        {
+            "e": pd.DataFrame({"id": thing, "d": some(["x", "y", "z"], n), "g": group, "r": rng.normal(size=n)}),
+            "f": pd.DataFrame({"id": other, "f": rng.random(len(other)) < 0.5, "g": rng.integers(5, size=len(other))}),
+            "e_w": pd.DataFrame({"e": some(thing, 80), "w": some([f"w{k}" for k in range(12)], 80)}),
+            "r": pairs,
+            "s": ties,
+        }
+    )
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_plan_is_what_is_grounded(name):
+    for seed in range(3):
+        data = dataset(seed)
+        spec = relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec
+        bound = bind(spec, data)
+        (told,) = plan(bound)
+        grounding = ground(bound)
+        (group,), (info,) = grounding.graph.groups, grounding.templates
+        assert told.is_exact
+        assert told.bindings == info.bindings
+        assert told.factors == group.n_factors
+        assert told.weights == grounding.graph.layout.size
+        assert told.bytes == group.nbytes
+        lowered = lower_template(spec.templates[0], facts_of(bound))
+        assert upper_bound(bound.connection, lowered.plan) >= told.bindings
+
+
+def test_pairs_take_eight_bytes_and_words_four():
+    spec = relcrf.parse(f"{DECLARATIONS}\ntemplate pair{TEMPLATES['pair']}\ntemplate words{TEMPLATES['words']}").spec
+    pair, words = ground(bind(spec, dataset(0))).graph.groups
+    assert pair.nbytes == 8 * pair.n_factors
+    assert words.features.column.nbytes == 4 * len(words.features.column)
+    assert words.features.values.nbytes == 0
+
+
+@pytest.mark.parametrize("name", ["cross", "chain", "unary"])
+def test_the_budget_stops_a_template_before_it_is_grounded(name):
+    bound = bind(relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec, dataset(0))
+    with pytest.raises(BudgetError, match=f"'{name}' would ground into .* over the budget of 5"):
+        ground(bound, budget=5)
+
+
+def test_the_budget_stops_a_derived_relation():
+    text = DECLARATIONS + "\nderive Any(a: E, b: E) where a.g < b.g\ntemplate t(e: E) over e.d"
+    bound = bind(relcrf.parse(text).spec, dataset(0))
+    with pytest.raises(BudgetError, match="'Any' would ground into"):
+        derive_all(bound, budget=20)
+
+
+def test_an_enormous_cross_product_is_refused_without_being_counted():
+    n = 200_000
+    table = pd.DataFrame({"id": np.arange(n), "d": "x"})
+    spec = relcrf.parse(
+        "domain D = { x } entity E { predict d : D }\ntemplate t(a: E, b: E) where a != b over a.d, b.d"
+    ).spec
+    bound = bind(spec, relcrf.Dataset({"e": table}))
+    (told,) = plan(bound)
+    assert (told.bindings, told.is_exact) == (n * n, False)
+    with pytest.raises(BudgetError, match="up to 40,000,000,000 bindings"):
+        ground(bound)

@@ -1,21 +1,23 @@
 """A model's declarations tied to a dataset's tables, checked and coded to dense integers.
 
-For each entity a table `ent_E(vid, key, attributes...)`, vid counted from 0 in the order of the keys; for each relation
-`rel_R(a0, a1, ..., attributes...)` of distinct tuples of vids and codes; for each bag `bag_E_a(vid, code, count)`; for
-each open domain `dom_D(code, value)`. All real tables with int32 columns: joins over them are what DuckDB is fastest at.
+For each entity a table of `vid, key, attributes...`, vid counted from 0 in the order of the keys; for each relation one of
+distinct tuples of vids and codes with their attributes; for each bag `vid, code, count`; for each open domain `code, value`
+(`names.py` says what they are called). All real tables with int32 columns: joins over them are what DuckDB is fastest at.
 """
 
 from __future__ import annotations
 
 import re
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import duckdb
 import numpy as np
 
-from relcrf.data.coding import bad_rows, bad_value, scalar, text_list, text_of
+from relcrf.data.coding import bad_rows, bad_value, scalar, text_list, text_of, whole_number
 from relcrf.data.dataset import Dataset, RawTable, folded, quoted
+from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, relation_table
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, Domain, Entity, ModelSpec, OpenDomain, RangeDomain, Relation
 from relcrf.model.types import Bag, Bool, DomainType, Real, Vector
@@ -40,26 +42,32 @@ class Bound:
     vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     missing_labels: set[tuple[str, str]] = field(default_factory=set)
+    connection: duckdb.DuckDBPyConnection = field(init=False)
+    """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
 
-    @property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        return self.dataset.connection
+    def __post_init__(self) -> None:
+        self.connection, schema = self.dataset.new_schema()
+        weakref.finalize(self, _drop, self.connection, schema).atexit = False
 
     def keys(self, entity: str) -> np.ndarray:
         """The keys of an entity's things as text, shape (n,), in the order of their vids."""
-        rows = self.connection.execute(f"SELECT CAST(key AS VARCHAR) AS key FROM {entity_table(entity)} ORDER BY vid")
+        rows = self.connection.execute(
+            f"SELECT CAST(key AS VARCHAR) AS key FROM {quoted(entity_table(entity))} ORDER BY vid"
+        )
         return np.asarray(rows.fetchnumpy()["key"], dtype=object)
 
     def codes(self, entity: str, attribute: str) -> np.ndarray:
         """The states of a predicted attribute, shape (n,), int32; -1 where missing."""
-        sql = f"SELECT coalesce({quoted(attribute)}, -1)::INTEGER AS c FROM {entity_table(entity)} ORDER BY vid"
+        sql = f"SELECT coalesce({quoted(attribute_column(attribute))}, -1)::INTEGER AS c FROM {quoted(entity_table(entity))} ORDER BY vid"
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
 
     def vectors(self, entity: str, attribute: str) -> np.ndarray:
         """A vector attribute of all things, shape (n, length)."""
         length = self.vector_lengths[entity, attribute]
-        columns = ", ".join(f"{quoted(attribute)}[{d + 1}] AS c{d}" for d in range(length))
-        found = self.connection.execute(f"SELECT {columns} FROM {entity_table(entity)} ORDER BY vid").fetchnumpy()
+        columns = ", ".join(f"{quoted(attribute_column(attribute))}[{d + 1}] AS c{d}" for d in range(length))
+        found = self.connection.execute(
+            f"SELECT {columns} FROM {quoted(entity_table(entity))} ORDER BY vid"
+        ).fetchnumpy()
         return np.column_stack([found[f"c{d}"] for d in range(length)])
 
     def raw_column(self, entity: str, column: str) -> np.ndarray:
@@ -78,22 +86,16 @@ class Bound:
             raise DataError(Diagnostic("E212", message, place, suggestion(column, known) or f"it has {listing(known)}"))
         key = _key_column(table, declared)
         sql = (
-            f"SELECT coalesce({text_of(table, found)}, '') AS c FROM {table.scan} AS raw JOIN {entity_table(entity)} AS e "
-            f"ON CAST(e.key AS VARCHAR) = {text_of(table, key or '')} ORDER BY vid"
+            f"SELECT coalesce({text_of(table, found)}, '') AS c FROM {table.scan} AS raw JOIN {quoted(entity_table(entity))} AS e "
+            f"ON CAST(e.key AS VARCHAR) = {text_of(table, key or '')} ORDER BY e.vid"
         )
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
 
 
-def entity_table(entity: str) -> str:
-    return quoted(f"ent_{entity}")
-
-
-def relation_table(relation: str) -> str:
-    return quoted(f"rel_{relation}")
-
-
-def bag_table(entity: str, attribute: str) -> str:
-    return quoted(f"bag_{entity}_{attribute}")
+def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
+    """Frees a binding's tables when nothing refers to it any more."""
+    connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    connection.close()
 
 
 def find_entity(dataset: Dataset, entity: str) -> RawTable | None:
@@ -110,7 +112,11 @@ def bind(spec: ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, 
     Raises:
         DataError: with every mistake that was found in the tables.
     """
-    return _Binder(Bound(spec, dataset), vocabulary or {}).run()
+    try:
+        return _Binder(Bound(spec, dataset), vocabulary or {}).run()
+    except (duckdb.InvalidInputException, duckdb.IOException) as error:
+        notes = tuple(line for line in str(error).splitlines() if line.strip())[:4]
+        raise DataError(Diagnostic("E204", "a table cannot be read", DataPlace(dataset.place), notes=notes)) from None
 
 
 class _Binder:
@@ -150,7 +156,7 @@ class _Binder:
             for table, column in self._columns_of(domain.name)
         ]
         known = tuple(self.vocabulary.get(domain.name, ()))
-        name = quoted(f"dom_{domain.name}")
+        name = quoted(domain_table(domain.name))
         found = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
         self._sql(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
         if known:
@@ -206,10 +212,7 @@ class _Binder:
         if not self._check_keys(entity, table, key):
             return
         text = text_of(table, key)
-        (numeric,) = self._sql(
-            f"SELECT coalesce(bool_and(coalesce(CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text}, false)), true) "
-            f"FROM {table.scan} AS raw"
-        )[0]
+        (numeric,) = self._sql(f"SELECT count(*) = count({whole_number(text)}) FROM {table.scan} AS raw")[0]
         self.key_types[entity.name] = kind = "BIGINT" if numeric else "VARCHAR"
         columns = [f"(row_number() OVER (ORDER BY CAST({text} AS {kind})) - 1)::INTEGER AS vid"]
         columns.append(f"CAST({text} AS {kind}) AS key")
@@ -218,14 +221,14 @@ class _Binder:
                 continue
             column = self._attribute(entity.name, attribute, table)
             if column is not None:
-                columns.append(f"{column} AS {quoted(attribute.name)}")
+                columns.append(f"{column} AS {quoted(attribute_column(attribute.name))}")
         if self.problems:
             # A broken column must not hide what is wrong elsewhere: go on with the keys alone.
             columns = columns[:2]
         self._sql(
-            f"CREATE OR REPLACE TABLE {entity_table(entity.name)} AS SELECT {', '.join(columns)} FROM {table.scan} AS raw"
+            f"CREATE OR REPLACE TABLE {quoted(entity_table(entity.name))} AS SELECT {', '.join(columns)} FROM {table.scan} AS raw"
         )
-        (size,) = self._sql(f"SELECT count(*) FROM {entity_table(entity.name)}")[0]
+        (size,) = self._sql(f"SELECT count(*) FROM {quoted(entity_table(entity.name))}")[0]
         self.bound.sizes[entity.name] = int(str(size))
         for attribute in entity.attributes:
             if isinstance(attribute.type, Bag):
@@ -287,9 +290,9 @@ class _Binder:
         domain = self.spec.domain(domain_name)
         text = text_of(table, column)
         if isinstance(domain, OpenDomain):
-            return f"(SELECT d.code FROM {quoted('dom_' + domain_name)} AS d WHERE d.value = {text})"
+            return f"(SELECT d.code FROM {quoted(domain_table(domain_name))} AS d WHERE d.value = {text})"
         if isinstance(domain, RangeDomain):
-            number = f"TRY_CAST({text} AS BIGINT)"
+            number = whole_number(text)
             code = (
                 f"CASE WHEN {number} BETWEEN {domain.low} AND {domain.high} THEN ({number} - {domain.low})::INTEGER END"
             )
@@ -373,7 +376,8 @@ class _Binder:
                 self.bound.notes.append(
                     f"{table.place}: took '{thing}' for the {entity.name} and '{value}' for the value"
                 )
-        return table, thing, value, table.column("count")
+        count = table.column("count")
+        return table, thing, value, count if count != value else None
 
     def _bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
         found = self._bag_columns(entity, attribute)
@@ -386,19 +390,19 @@ class _Binder:
         amount = "1.0"
         if count is not None:
             conversion = scalar(table, count, Real())
-            bad, rows = bad_rows(self.connection, table, count, f"{conversion.converted} IS NULL")
+            bad, rows = bad_rows(self.connection, table, count, f"coalesce(abs({conversion.converted}) > 1e30, true)")
             if bad:
                 message = f"'{rows[0][1]}' is no count"
                 self.problems.append(bad_value("E215", message, table, count, bad, rows, "counts are finite numbers"))
                 return
             amount = conversion.converted
         self._sql(
-            f"CREATE OR REPLACE TABLE {bag_table(entity.name, attribute.name)} AS "
+            f"CREATE OR REPLACE TABLE {quoted(bag_table(entity.name, attribute.name))} AS "
             f"SELECT e.vid AS vid, {code[0]} AS code, sum({amount})::FLOAT AS count FROM {table.scan} AS raw "
-            f"LEFT JOIN {entity_table(entity.name)} AS e ON e.key = {self._key(entity.name, table, thing)} {code[1]} "
+            f"LEFT JOIN {quoted(entity_table(entity.name))} AS e ON e.key = {self._key(entity.name, table, thing)} {code[1]} "
             f"WHERE {text_of(table, value)} IS NOT NULL GROUP BY 1, 2"
         )
-        bag = bag_table(entity.name, attribute.name)
+        bag = quoted(bag_table(entity.name, attribute.name))
         (dangling,) = self._sql(f"SELECT count(*) FROM {bag} WHERE vid IS NULL")[0]
         if dangling:
             self._dangling(entity.name, table, thing)
@@ -408,7 +412,7 @@ class _Binder:
         if isinstance(self.spec.domain(domain), OpenDomain):
             name = f"d_{column}"
             text = text_of(table, column)
-            join = f"LEFT JOIN {quoted('dom_' + domain)} AS {quoted(name)} ON {quoted(name)}.value = {text}"
+            join = f"LEFT JOIN {quoted(domain_table(domain))} AS {quoted(name)} ON {quoted(name)}.value = {text}"
             return f"{quoted(name)}.code", join
         code = self._domain_column(what, domain, table, column)
         return None if code is None else (code, "")
@@ -416,13 +420,11 @@ class _Binder:
     def _key(self, entity: str, table: RawTable, column: str) -> str:
         kind = self.key_types.get(entity, "VARCHAR")
         text = text_of(table, column)
-        return f"TRY_CAST({text} AS BIGINT)" if kind == "BIGINT" else text
+        return whole_number(text) if kind == "BIGINT" else text
 
     def _dangling(self, entity: str, table: RawTable, column: str) -> None:
         """Reports the rows of a column that name no thing."""
-        condition = (
-            f"NOT EXISTS (SELECT 1 FROM {entity_table(entity)} AS e WHERE e.key = {self._key(entity, table, column)})"
-        )
+        condition = f"NOT EXISTS (SELECT 1 FROM {quoted(entity_table(entity))} AS e WHERE e.key = {self._key(entity, table, column)})"
         count, rows = bad_rows(self.connection, table, column, condition)
         message = f"there is no {entity} '{rows[0][1]}'"
         hint = f"every value of this column must be a key in the table of {entity}"
@@ -464,12 +466,19 @@ class _Binder:
         if columns is None:
             return
         selected, joins, entities = [], [], []
+        for parameter, column in zip(relation.parameters, columns, strict=True):
+            count, rows = bad_rows(self.connection, table, column, f"{text_of(table, column)} IS NULL")
+            if count:
+                message = f"the {parameter.name} of a {relation.name} is missing"
+                hint = "a tuple needs all its arguments"
+                self.problems.append(bad_value("E213", message, table, column, count, rows, hint))
+                return
         for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
             if self.spec.entity(parameter.sort):
                 if parameter.sort not in self.key_types:
                     return  # its table is broken and was reported
                 key = self._key(parameter.sort, table, column)
-                joins.append(f"LEFT JOIN {entity_table(parameter.sort)} AS e{k} ON e{k}.key = {key}")
+                joins.append(f"LEFT JOIN {quoted(entity_table(parameter.sort))} AS e{k} ON e{k}.key = {key}")
                 selected.append(f"e{k}.vid AS a{k}")
                 entities.append((k, parameter.sort, column))
             else:
@@ -483,8 +492,8 @@ class _Binder:
             own = self._attribute(relation.name, attribute, table)
             if own is None:
                 return
-            selected.append(f"{own} AS {quoted(attribute.name)}")
-        name = relation_table(relation.name)
+            selected.append(f"{own} AS {quoted(attribute_column(attribute.name))}")
+        name = quoted(relation_table(relation.name))
         raw = f"{table.scan} AS raw"
         self._sql(
             f"CREATE OR REPLACE TABLE {name} AS SELECT DISTINCT {', '.join(selected)} FROM {raw} {' '.join(joins)}"
@@ -499,7 +508,7 @@ class _Binder:
     def _check_tuples(self, relation: Relation, table: RawTable) -> None:
         """A tuple has one value of each attribute."""
         arguments = ", ".join(f"a{k}" for k in range(len(relation.parameters)))
-        name = relation_table(relation.name)
+        name = quoted(relation_table(relation.name))
         sql = f"SELECT count(*) FROM (SELECT 1 FROM {name} GROUP BY {arguments} HAVING count(*) > 1)"
         (count,) = self._sql(sql)[0]
         if count:

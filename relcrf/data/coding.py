@@ -33,13 +33,18 @@ def text_of(table: RawTable, column: str) -> str:
     """A column's value as trimmed text, NULL where the cell is empty; to stand beside `FROM ... AS raw`."""
     cell = f"raw.{quoted(column)}"
     kind = table.type_of(column)
-    if kind == "VARCHAR":
-        return f"nullif(trim({cell}), '')"
+    if kind == "VARCHAR" or kind.startswith("ENUM"):
+        return f"nullif(trim(CAST({cell} AS VARCHAR), E' \\t\\r\\n'), '')"
     if kind in ("DOUBLE", "FLOAT"):
         # Data frames turn whole numbers with gaps into floating point: 5 comes as 5.0, a gap as NaN.
         whole = f"CASE WHEN {cell} = floor({cell}) AND abs({cell}) < 9e15 THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
         return f"(CASE WHEN isnan({cell}) THEN NULL ELSE ({whole} ELSE CAST({cell} AS VARCHAR) END) END)"
     return f"CAST({cell} AS VARCHAR)"
+
+
+def whole_number(text: str) -> str:
+    """SQL of a text as BIGINT, NULL unless it is spelt as a whole number: a bare cast would round 2.6 to 3."""
+    return f"(CASE WHEN CAST(TRY_CAST({text} AS BIGINT) AS VARCHAR) = {text} THEN TRY_CAST({text} AS BIGINT) END)"
 
 
 def scalar(table: RawTable, column: str, kind: AttributeType) -> Conversion:
@@ -53,8 +58,10 @@ def scalar(table: RawTable, column: str, kind: AttributeType) -> Conversion:
         case Integer():
             number = f"TRY_CAST({text} AS DOUBLE)"
             present = f"({text} IS NOT NULL AND NOT coalesce(isnan({number}), false))"
-            whole = f"(CASE WHEN {number} = floor({number}) AND abs({number}) < 9e15 THEN CAST({number} AS BIGINT) END)"
-            return Conversion(present, whole, "a whole number")
+            rounded = (
+                f"(CASE WHEN {number} = floor({number}) AND abs({number}) < 9e15 THEN CAST({number} AS BIGINT) END)"
+            )
+            return Conversion(present, f"coalesce({whole_number(text)}, {rounded})", "a whole number")
         case Bool():
             return Conversion(f"({text} IS NOT NULL)", f"TRY_CAST({text} AS BOOLEAN)", "true or false")
         case Date():

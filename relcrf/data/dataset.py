@@ -78,13 +78,16 @@ class Dataset:
             raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
         self._spill = tempfile.mkdtemp(prefix="relcrf-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
-        self.connection = duckdb.connect(
-            config={
-                "memory_limit": memory.strip(),
-                "temp_directory": self._spill,
-                "autoinstall_known_extensions": False,
-            }
-        )
+        config = {"memory_limit": memory.strip(), "temp_directory": self._spill, "autoinstall_known_extensions": False}
+        try:
+            self.connection = duckdb.connect(config=config)
+        except duckdb.Error as error:
+            message = f"'{memory}' of memory cannot be given to DuckDB"
+            raise UsageError(
+                Diagnostic("E311", message, hint="write a size such as 500MB", notes=(_first_line(error),))
+            ) from None
+        self._frames: dict[str, Any] = {}
+        self._schemas = 0
         self.connection.execute("SET enable_progress_bar = false")
         self.place = "the given tables" if isinstance(source, Mapping) else str(source)
         self.tables: dict[str, RawTable] = {}
@@ -139,6 +142,7 @@ class Dataset:
                 message = f"table '{name}' is a {type(table).__name__}, not a data frame"
                 hint = "give a pandas, Polars or Arrow table, or the path of a CSV or Parquet file"
                 raise DataError(Diagnostic("E203", message, hint=hint, notes=(_first_line(error),))) from None
+            self._frames[view] = table
             place, scan = f"table '{name}'", view
         try:
             described = self.connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall()
@@ -153,6 +157,17 @@ class Dataset:
             )
         columns, types = (tuple(row[k] for row in described) for k in (0, 1))
         self.tables[folded(name)] = RawTable(name, place, scan, columns, types)
+
+    def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
+        """A cursor whose tables are its own, in a schema of that name; it sees all raw tables."""
+        self._schemas += 1
+        schema = f"model{self._schemas}"
+        cursor = self.connection.cursor()
+        for view, frame in self._frames.items():
+            cursor.register(view, frame)
+        cursor.execute(f"CREATE SCHEMA {schema}")
+        cursor.execute(f"SET schema = '{schema}'")
+        return cursor, schema
 
     def find(self, *names: str) -> RawTable | None:
         """The first of these tables that exists, case and underscores aside."""

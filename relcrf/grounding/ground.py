@@ -10,6 +10,8 @@ from itertools import product
 import numpy as np
 
 from relcrf.data.binding import Bound
+from relcrf.data.dataset import quoted
+from relcrf.data.names import relation_table
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
@@ -143,7 +145,7 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
             continue
         plan = lower_derived(derived, facts)
         require(measure(bound.connection, plan, budget), budget, derived.name, derived.span, plan)
-        bound.connection.execute(sql.create(plan, f"rel_{derived.name}"))
+        bound.connection.execute(sql.create(plan, relation_table(derived.name)))
 
 
 def _in_order(spec: ModelSpec) -> list[Derived]:
@@ -171,7 +173,8 @@ def _derive_nearest(bound: Bound, derived: Derived, nearest: Nearest) -> None:
     vectors = bound.vectors(derived.parameters[0].sort, vector.attribute)
     a, b = nearest_neighbours(vectors, nearest.count, nearest.measure.name)
     bound.connection.register("neighbours", {"a0": a, "a1": b})
-    bound.connection.execute(f'CREATE OR REPLACE TABLE "rel_{derived.name}" AS SELECT a0, a1 FROM neighbours')
+    table = quoted(relation_table(derived.name))
+    bound.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT a0, a1 FROM neighbours")
     bound.connection.unregister("neighbours")
 
 
@@ -375,15 +378,13 @@ def _encode_keys(
         kind = keys[0].kind
         domain = kind.domain if isinstance(kind, DomainType) else None
         return codes[0].astype(np.int32), KeyDictionary(domain, tuple((t,) for t in texts[0]))
-    combined = np.zeros(len(codes[0]), dtype=np.int64)
-    for code, text in zip(codes, texts, strict=True):
-        combined = combined * len(text) + code
-    distinct, inverse = np.unique(combined, return_inverse=True)
-    columns = []
-    for text in reversed(texts):
-        distinct, code = np.divmod(distinct, len(text))
-        columns.append([text[c] for c in code])
-    return inverse.astype(np.int32), KeyDictionary(None, tuple(zip(*reversed(columns), strict=True)))
+    combined = codes[0].astype(np.int64)
+    for code, text in zip(codes[1:], texts[1:], strict=True):
+        # Numbered anew after each key, so that the product of the sizes cannot overflow.
+        combined = np.unique(combined, return_inverse=True)[1] * len(text) + code
+    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
+    columns = [[text[c] for c in code[first]] for code, text in zip(codes, texts, strict=True)]
+    return inverse.astype(np.int32), KeyDictionary(None, tuple(zip(*columns, strict=True)))
 
 
 def _features(n: int, key: np.ndarray | None, n_keys: int, columns: list[np.ndarray]) -> AbstractFeatures:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from relcrf.data.names import attribute_column, bag_table, entity_table, relation_table
 from relcrf.grounding.patterns import scope_terms
 from relcrf.grounding.plan import (
     Call,
@@ -107,9 +108,9 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
     for k, key in enumerate(template.per):
         kind = scope.type_of(key)
         keys.append(KeyColumn(f"k{k}", kind))
-        is_coded = isinstance(kind, EntityType | DomainType | Bool | Integer)
+        is_coded = isinstance(kind, EntityType | DomainType | Bool)
         term = lowering.term(key)
-        outputs.append((f"k{k}", term, "integer" if is_coded else "text"))
+        outputs.append((f"k{k}", term, "integer" if is_coded else "bigint" if isinstance(kind, Integer) else "text"))
         if isinstance(key, Attribute | TupleAttribute):
             # A binding whose key is missing has no weight, and so no factor.
             lowering.filters.append(Present(term))
@@ -218,7 +219,7 @@ class _Lowering:
         """The alias of the entity table that holds a name's attributes."""
         if name in self.lookups:
             return self.lookups[name]
-        alias = self._scan(f"ent_{self.scope.sorts[name]}", is_lookup=self._known(name) is not None)
+        alias = self._scan(entity_table(self.scope.sorts[name]), is_lookup=self._known(name) is not None)
         self.lookups[name] = alias
         self._bind(name, Column(alias, "vid"))
         return alias
@@ -227,7 +228,7 @@ class _Lowering:
         """Joins a relation, so that the atom holds in every row."""
         if atom in self.atoms:
             return self.atoms[atom]
-        alias = self.atoms[atom] = self._scan(f"rel_{atom.relation}")
+        alias = self.atoms[atom] = self._scan(relation_table(atom.relation))
         relation = self.facts.spec.relation(atom.relation)
         assert relation is not None
         for k, (argument, parameter) in enumerate(zip(atom.arguments, relation.parameters, strict=True)):
@@ -249,7 +250,7 @@ class _Lowering:
 
     def scan_bag(self, bag: Attribute) -> str:
         """Joins a bag: one row for each of its values."""
-        alias = self._scan(f"bag_{self.scope.sorts[bag.binder]}_{bag.attribute}")
+        alias = self._scan(bag_table(self.scope.sorts[bag.binder], bag.attribute))
         self._bind(bag.binder, Column(alias, "vid"))
         return alias
 
@@ -345,9 +346,9 @@ class _Lowering:
             case Number(value) | Text(value) | Truth(value):
                 return Constant(value)
             case Attribute(binder, attribute):
-                return Column(self._lookup(binder), attribute)
+                return Column(self._lookup(binder), attribute_column(attribute))
             case TupleAttribute(atom, attribute):
-                return Column(self.scan_atom(atom), attribute)
+                return Column(self.scan_atom(atom), attribute_column(attribute))
             case Negative(operand):
                 return Call("negative", (self.number(operand),))
             case Arithmetic(operator, left, right):

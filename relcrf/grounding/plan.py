@@ -112,4 +112,4 @@ class Plan:
     bindings: tuple[tuple[str, Column], ...] = ()
     is_distinct: bool = False
     outputs: tuple[tuple[str, Term, str], ...] = ()
-    """Name, term, and type: `integer`, `float`, `double` or `text`."""
+    """Name, term, and type: `integer`, `bigint`, `double` or `text`."""

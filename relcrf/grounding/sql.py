@@ -23,7 +23,7 @@ from relcrf.grounding.plan import (
 )
 
 _COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
-_TYPES = {"integer": "INTEGER", "float": "FLOAT", "double": "DOUBLE", "text": "VARCHAR"}
+_TYPES = {"integer": "INTEGER", "bigint": "BIGINT", "double": "DOUBLE", "text": "VARCHAR"}
 
 
 def fetch(plan: Plan, order: Sequence[str] = ()) -> str:

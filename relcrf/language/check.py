@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from relcrf.model.expressions import (
     Text,
     Truth,
     TupleAttribute,
+    children,
     conjuncts,
     walk,
 )
@@ -172,12 +174,12 @@ class _Checker:
             what = "is empty" if domain.high < domain.low else f"has more than {MAX_RANGE:,} values"
             yield Diagnostic("E134", f"the range {domain.low}..{domain.high} {what}", domain.span, "write low..high")
         if isinstance(domain, EnumeratedDomain):
-            yield from self._twice(domain.values, "value", domain.span)
+            yield from self._twice(((value, domain.span) for value in domain.values), "value")
 
     @staticmethod
-    def _twice(names: Iterable[str], what: str, span: Span | None) -> Iterator[Diagnostic]:
+    def _twice(names: Iterable[tuple[str, Span | None]], what: str) -> Iterator[Diagnostic]:
         seen: set[str] = set()
-        for name in names:
+        for name, span in names:
             if name in seen:
                 yield Diagnostic("E122", f"the {what} '{name}' stands twice", span, "each must be there once")
             seen.add(name)
@@ -185,11 +187,12 @@ class _Checker:
     def _attributes(
         self, owner: Entity | Relation, attributes: tuple[AttributeDeclaration, ...]
     ) -> Iterator[Diagnostic]:
-        seen: set[str] = set()
+        yield from self._twice(((a.name, a.span) for a in attributes), "attribute")
+        arguments = {p.name for p in owner.parameters} if isinstance(owner, Relation) else set()
         for attribute in attributes:
-            if attribute.name in seen:
-                yield Diagnostic("E122", f"the attribute '{attribute.name}' stands twice", attribute.span)
-            seen.add(attribute.name)
+            if attribute.name in arguments:
+                message = f"'{attribute.name}' is an argument and an attribute of {owner.name}"
+                yield Diagnostic("E122", message, attribute.span, "they are columns of one table: rename one")
             name = getattr(attribute.type, "domain", None)
             if name is not None and self.spec.domain(name) is None:
                 known = [*SCALARS, *(d.name for d in self.spec.domains)]
@@ -208,7 +211,8 @@ class _Checker:
     def _parameters(self, declaration: Relation | Derived | Template) -> Iterator[Diagnostic]:
         if not declaration.parameters:
             yield Diagnostic("E136", f"'{declaration.name}' has no arguments", declaration.span)
-        yield from self._twice((p.name for p in declaration.parameters), "argument", declaration.span)
+        what = "binder" if isinstance(declaration, Template) else "argument"
+        yield from self._twice(((p.name, p.span) for p in declaration.parameters), what)
         for parameter in declaration.parameters:
             if self.spec.entity(parameter.sort) is None and self.spec.domain(parameter.sort) is None:
                 known = [d.name for d in (*self.spec.entities, *self.spec.domains)]
@@ -231,7 +235,7 @@ class _Checker:
         }
         said: set[str] = set()
         for derived in self.spec.derived:
-            cycle = _cycle(derived.name, uses)
+            cycle = _cycle(derived.name, uses) if derived.name not in said else []
             if cycle and not said & set(cycle):
                 said |= set(cycle)
                 message = f"'{derived.name}' is derived from itself"
@@ -261,10 +265,9 @@ class _Checker:
             yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
             return
         scope = Scope(self.spec, derived.parameters, None)
-        kind = self._typed(scope, measure)
-        if isinstance(kind, Diagnostic):
-            yield kind
-        if kind is None or isinstance(kind, Diagnostic):
+        kind, problems = self._typed(scope, measure)
+        yield from problems
+        if kind is None:
             return
         a, b = (p.name for p in derived.parameters)
         arguments = measure.arguments if isinstance(measure, Function) and measure.name in MEASURES else ()
@@ -304,20 +307,21 @@ class _Checker:
                 "W202", f"the weights of '{template.name}' are fixed at 0: it does nothing", template.span, hint
             )
 
-    def _typed(self, scope: Scope, expression: Expression) -> ValueType | Diagnostic | None:
-        """The type of an expression, its mistake, or None where only a mistake elsewhere hides its type."""
-        if self._is_obscured(scope, expression):
-            return None
+    def _typed(self, scope: Scope, expression: Expression) -> tuple[ValueType | None, list[Diagnostic]]:
+        """The type of an expression, or its mistakes: none where only a mistake elsewhere hides its type."""
+        problems = [p for part in _parts(expression) for p in self._typed(scope, part)[1]]
+        if problems or self._is_obscured(scope, expression):
+            return None, problems
         try:
-            return scope.type_of(expression)
+            return scope.type_of(expression), []
         except TypeProblem as problem:
-            return problem.diagnostic
+            return None, [problem.diagnostic]
 
     def _is_obscured(self, scope: Scope, expression: Expression) -> bool:
         """Whether an expression speaks of what a declaration with a mistake of its own declares."""
         for node in walk(expression):
-            if isinstance(node, Attribute):
-                declared = scope.attribute_declaration(node, quiet=True)
+            if isinstance(node, Attribute | TupleAttribute):
+                declared = self._declaration_of(scope, node)
                 domain = getattr(declared.type, "domain", None) if declared else None
                 if domain is not None and self.spec.domain(domain) is None:
                     return True
@@ -329,6 +333,12 @@ class _Checker:
             if name is not None and name not in scope.sorts and name in self._names_of_unknown(scope):
                 return not any(isinstance(n, Atom) and self._is_wrong(n) for n in walk(expression))
         return False
+
+    def _declaration_of(self, scope: Scope, node: Attribute | TupleAttribute) -> AttributeDeclaration | None:
+        if isinstance(node, Attribute):
+            return scope.attribute_declaration(node, quiet=True)
+        relation = self.spec.relation(node.atom.relation)
+        return relation.attribute(node.attribute) if isinstance(relation, Relation) else None
 
     def _is_wrong(self, atom: Atom) -> bool:
         relation = self.spec.relation(atom.relation)
@@ -348,12 +358,11 @@ class _Checker:
     def _condition(self, scope: Scope, condition: Expression) -> Iterator[Diagnostic]:
         """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
         for part in conjuncts(condition):
-            kind = self._typed(scope, part)
+            kind, problems = self._typed(scope, part)
+            yield from problems
             if kind is None:
                 continue
-            if isinstance(kind, Diagnostic):
-                yield kind
-            elif not isinstance(kind, Bool):
+            if not isinstance(kind, Bool):
                 yield Diagnostic("E110", "a condition is needed here", part.span, "compare it, or name a relation")
             else:
                 yield from self._evidence(scope, part, "a condition")
@@ -365,30 +374,27 @@ class _Checker:
             yield Diagnostic("E124", message, term.span, hint)
 
     def _binders_only(self, scope: Scope, expression: Expression, clause: str) -> Iterator[Diagnostic]:
+        said: set[str] = set()
         for node in walk(expression):
-            name = node.binder if isinstance(node, Attribute) else node.name if isinstance(node, Name) else None
-            if name in scope.sorts and name not in scope.binders:
+            name = node.binder if isinstance(node, Attribute) else node.name if isinstance(node, Name) else ""
+            if name in scope.sorts and name not in scope.binders and name not in said:
+                said.add(name)
                 message = f"'{name}' is no binder: 'where' only says that there is one"
                 sort = scope.sorts[name]
                 yield Diagnostic(
                     "E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders"
                 )
-                return
 
     def _over(self, scope: Scope, template: Template) -> Iterator[Diagnostic]:
-        is_random = []
+        is_sound = True
         for item in template.over:
-            kind = self._typed(scope, item)
-            if kind is None:
-                return
-            if isinstance(kind, Diagnostic):
-                yield kind
-                return
-            problems = list(self._binders_only(scope, item, "over"))
-            if problems:
-                yield problems[0]
-                return
-            is_random.append(bool(scope.random_terms(item)))
+            kind, problems = self._typed(scope, item)
+            problems = problems or list(self._binders_only(scope, item, "over"))
+            yield from problems
+            is_sound = is_sound and kind is not None and not problems
+        if not is_sound:
+            return
+        is_random = [bool(scope.random_terms(item)) for item in template.over]
         if not any(is_random):
             if self._predicted():  # else that is the mistake, and said of the whole model
                 hint = f"the predicted attributes are {listing(self._predicted())}"
@@ -434,7 +440,7 @@ class _Checker:
 
     def _state_comparison(self, scope: Scope, node: Comparison) -> Iterator[Diagnostic]:
         """In a formula, states are compared: both sides are of one domain, and a constant is one of its values."""
-        left, right = scope.type_of(node.left), scope.type_of(node.right)
+        left, right = scope.sides(node)
         for kind, other, side in ((left, right, node.right), (right, left, node.left)):
             if not isinstance(kind, DomainType) or isinstance(side, Name | Text):
                 continue
@@ -447,11 +453,9 @@ class _Checker:
                 yield Diagnostic("E105", f"this is no value of {kind}", side.span, hint)
 
     def _key(self, scope: Scope, key: Expression) -> Iterator[Diagnostic]:
-        kind = self._typed(scope, key)
+        kind, problems = self._typed(scope, key)
+        yield from problems
         if kind is None:
-            return
-        if isinstance(kind, Diagnostic):
-            yield kind
             return
         yield from self._binders_only(scope, key, "per")
         yield from self._evidence(scope, key, "'per'")
@@ -468,11 +472,9 @@ class _Checker:
             yield Diagnostic("E129", f"'per' cannot separate weights by a {kind}", key.span, hint)
 
     def _feature(self, scope: Scope, feature: Expression, template: Template) -> Iterator[Diagnostic]:
-        kind = self._typed(scope, feature)
+        kind, problems = self._typed(scope, feature)
+        yield from problems
         if kind is None:
-            return
-        if isinstance(kind, Diagnostic):
-            yield kind
             return
         yield from self._binders_only(scope, feature, "by")
         yield from self._evidence(scope, feature, "'by'")
@@ -509,6 +511,7 @@ class _Checker:
                 if isinstance(node, TupleAttribute):
                     tie({n for n in _names_in(node) if n in group})
                     bound |= {n for n in _names_in(node) if n in group}
+        is_tied = True
         for binder, sort in scope.sorts.items():
             # An existential value may be bound inside the one condition that it stands in.
             uses = sum(binder in _names_in(part) for part in conjuncts(scope.where))
@@ -517,14 +520,24 @@ class _Checker:
                 message = f"nothing in '{name}' says which values of {sort} '{binder}' takes"
                 hint = f"tie it in 'where' with a relation or a bag: {binder} in thing.bag"
                 yield Diagnostic("E132", message, span, hint)
-                return
+                is_tied = False
         parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
-        if len(parts) > 1:
+        if is_tied and len(parts) > 1:
             names_of = ["{" + ", ".join(b for b in scope.binders if b in part) + "}" for part in parts]
             combined = " x ".join(sorted(names_of))
             message = f"nothing ties the binders of '{name}' together: it grounds on every combination of {combined}"
             hint = "name a relation in 'where', or an equality; 'relcrf plan' counts the groundings"
             yield Diagnostic("W201", message, span, hint)
+
+
+def _parts(expression: Expression) -> Iterator[Expression]:
+    """The sub-expressions that have a type of their own, whatever stands around them; constants do not."""
+    if isinstance(expression, Atom):
+        return
+    for child in children(expression):
+        is_nothing = isinstance(child, Attribute) and not child.binder  # what `in` has instead of a bag that is none
+        if not isinstance(child, Name | Number | Text | Truth) and not is_nothing:
+            yield child
 
 
 def _names_in(expression: Expression) -> set[str]:
@@ -539,13 +552,17 @@ def _is_number(node: Expression) -> bool:
 
 def _cycle(start: str, uses: dict[str, set[str]]) -> list[str]:
     """A shortest way from a relation back to itself, along what each is derived from; empty where there is none."""
-    ways, visited = [[start]], set[str]()
-    while ways:
-        way = ways.pop(0)
-        for name in sorted(uses.get(way[-1], ())):
+    came_from: dict[str, str] = {}
+    queue = deque([start])
+    while queue:
+        at = queue.popleft()
+        for name in sorted(uses.get(at, ())):
             if name == start:
-                return [*way, name]
-            if name not in visited:
-                visited.add(name)
-                ways.append([*way, name])
+                way = [name, at]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if name not in came_from:
+                came_from[name] = at
+                queue.append(name)
     return []

@@ -120,7 +120,7 @@ class Scope:
                 return None
         match declared:
             case EnumeratedDomain():
-                return text if text in declared.values else None
+                return text if text in declared.values else _same_number(expression, declared.values)
             case RangeDomain(_, low, high):
                 number = int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
                 return text if number is not None and str(number) == text and low <= number <= high else None
@@ -347,14 +347,22 @@ class Scope:
             message = f"the bag holds values of {kind.domain}, and this is {_kind(found)}"
             raise TypeProblem("E111", message, element)
 
-    def _check_comparison(self, node: Comparison) -> None:
+    def sides(self, node: Comparison) -> tuple[ValueType, ValueType]:
+        """The types of both sides of a comparison, each side telling which domain a constant on the other is of.
+
+        Raises:
+            TypeProblem: where a side has no type.
+        """
         left, right = node.left, node.right
         if self._is_constant(left) and not self._is_constant(right):
             kind_right = self.type_of(right)
-            kind_left = self.type_of(left, kind_right)
-        else:
-            kind_left = self.type_of(left, self._peek(right))
-            kind_right = self.type_of(right, kind_left)
+            return self.type_of(left, kind_right), kind_right
+        kind_left = self.type_of(left, self._peek(right))
+        return kind_left, self.type_of(right, kind_left)
+
+    def _check_comparison(self, node: Comparison) -> None:
+        left, right = node.left, node.right
+        kind_left, kind_right = self.sides(node)
         for kind, side in ((kind_left, left), (kind_right, right)):
             if isinstance(kind, Vector | Bag):
                 raise TypeProblem("E110", f"{_kind(kind)} cannot be compared", side)
@@ -382,6 +390,19 @@ class Scope:
             return in_range or isinstance(kind, Integer | Real)
 
         return left == right or (is_number(left) and is_number(right))
+
+
+def _same_number(expression: Expression, values: tuple[str, ...]) -> str | None:
+    """The only value that is the same number in another spelling: a literal `2.5` for `2.50`."""
+    match expression:
+        case Number(value):
+            number = float(value)
+        case Negative(Number(value)):
+            number = -float(value)
+        case _:
+            return None
+    same = [v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", v, re.ASCII) and float(v) == number]
+    return same[0] if len(same) == 1 else None
 
 
 def _kind(kind: ValueType) -> str:

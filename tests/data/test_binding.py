@@ -60,10 +60,15 @@ def test_codes(tmp_path):
     assert found.codes("Pet", "kind").tolist() == [0, -1, 1]
     assert found.domains["Word"] == ("meow", "wuff")
     np.testing.assert_array_equal(found.vectors("Pet", "shape"), [[1, 2], [0, 1], [0.5, -1]])
-    rows = found.connection.execute("SELECT weight, legs, tame, born::VARCHAR FROM ent_Pet ORDER BY vid").fetchall()
+    rows = found.connection.execute(
+        'SELECT "x.weight", "x.legs", "x.tame", "x.born"::VARCHAR FROM "ent.Pet" ORDER BY vid'
+    ).fetchall()
     assert rows == [(4.5, 4, True, "2020-01-31"), (None, 4, False, None), (9.0, None, None, "2019-12-01")]
-    assert found.connection.execute("SELECT * FROM bag_Pet_words ORDER BY ALL").fetchall() == [(0, 0, 2.0), (2, 1, 1.0)]
-    assert found.connection.execute("SELECT * FROM rel_Likes").fetchall() == [(0, 1, 0.5)], "relations are sets"
+    assert found.connection.execute('SELECT * FROM "bag.Pet.words" ORDER BY ALL').fetchall() == [
+        (0, 0, 2.0),
+        (2, 1, 1.0),
+    ]
+    assert found.connection.execute('SELECT * FROM "rel.Likes"').fetchall() == [(0, 1, 0.5)], "relations are sets"
 
 
 def test_a_frame_and_a_file_bind_alike(tmp_path):
@@ -72,8 +77,8 @@ def test_a_frame_and_a_file_bind_alike(tmp_path):
     tables["pet"]["legs"] = [4, 4, np.nan]
     from_frames = bind(relcrf.parse(MODEL).spec, relcrf.Dataset(tables))
     from_files = bound(tmp_path)
-    for table in ("ent_Pet", "bag_Pet_words", "rel_Likes"):
-        sql = f"SELECT * FROM {table} ORDER BY ALL"
+    for table in ("ent.Pet", "bag.Pet.words", "rel.Likes"):
+        sql = f'SELECT * FROM "{table}" ORDER BY ALL'
         assert from_frames.connection.execute(sql).fetchall() == from_files.connection.execute(sql).fetchall()
 
 
@@ -88,7 +93,7 @@ def test_integer_keys_sort_as_numbers_and_match_across_types(tmp_path):
     found = bind(model.spec, relcrf.Dataset(tables))
     assert found.keys("E").tolist() == ["9", "10", "100"]
     assert found.codes("E", "d").tolist() == [1, 0, -1]
-    assert found.connection.execute("SELECT * FROM rel_R ORDER BY ALL").fetchall() == [(0, 2), (1, 0)]
+    assert found.connection.execute('SELECT * FROM "rel.R" ORDER BY ALL').fetchall() == [(0, 2), (1, 0)]
 
 
 def test_a_vocabulary_keeps_its_codes(tmp_path):

@@ -14,4 +14,6 @@ class CsvReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
 
     def scan(self, path: Path) -> str:
-        return f"read_csv({literal(str(path))}, all_varchar = true, header = true, delim = ',', quote = '\"')"
+        # No sniffing: a ragged line is an error with its number, and not a reason to skip the lines above it.
+        options = "all_varchar = true, header = true, delim = ',', quote = '\"', escape = '\"', skip = 0, comment = ''"
+        return f"read_csv({literal(str(path))}, {options}, strict_mode = true, null_padding = false)"

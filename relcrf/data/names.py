@@ -1,0 +1,28 @@
+"""What the coded tables and their columns are called. No two things of a model share a name, whatever the model calls them."""
+
+from __future__ import annotations
+
+
+def entity_table(entity: str) -> str:
+    """Columns `vid`, `key`, and one for each attribute."""
+    return f"ent.{entity}"
+
+
+def relation_table(relation: str) -> str:
+    """Columns `a0`, `a1`, ... for the arguments, and one for each attribute. Derived relations as well."""
+    return f"rel.{relation}"
+
+
+def bag_table(entity: str, attribute: str) -> str:
+    """Columns `vid`, `code`, `count`."""
+    return f"bag.{entity}.{attribute}"
+
+
+def domain_table(domain: str) -> str:
+    """Columns `code`, `value`: the dictionary of an open domain."""
+    return f"dom.{domain}"
+
+
+def attribute_column(attribute: str) -> str:
+    """The column of an attribute, apart from `vid`, `key` and the arguments."""
+    return f"x.{attribute}"

@@ -235,7 +235,8 @@ class Fit:
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""
-        run_folder.save(self.learned, Path(folder), {"learn": self.seconds}, force=force)
+        run_folder.require_writable(Path(folder), resume=False, force=force)
+        run_folder.save(self.learned, Path(folder), {"learn": self.seconds})
 
 
 def load_fit(folder: str | os.PathLike[str]) -> Fit:
@@ -324,14 +325,21 @@ class Prediction:
         best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
         declared = self.grounding.spec.entity(block.entity)
         keys = self.grounding.keys[block.entity][self.variables(attribute) - block.start]
-        columns = {
-            declared.key if declared else "id": keys,
-            block.attribute: values[best],
-            "probability": probabilities[np.arange(len(nodes)), best],
-            "joint": values[self.inferred.map_states[nodes]],
-        }
+        columns: dict[str, np.ndarray] = {}
+
+        def add(name: str, column: np.ndarray) -> None:
+            # A predicted attribute may be called `probability`: no column takes another's place.
+            while name in columns:
+                name += "_"
+            columns[name] = column
+
+        add(declared.key if declared else "id", keys)
+        add(block.attribute, values[best])
+        add("probability", probabilities[np.arange(len(nodes)), best])
+        add("joint", values[self.inferred.map_states[nodes]])
         if len(block.values) <= 50:
-            columns |= {f"p_{value}": probabilities[:, k] for k, value in enumerate(block.values)}
+            for k, value in enumerate(block.values):
+                add(f"p_{value}", probabilities[:, k])
         return Frame(columns)
 
     def score(self, attribute: str | None = None, *, among: np.ndarray | None = None) -> Score:

@@ -71,7 +71,7 @@ def make(name: str, **settings: Any) -> AbstractBackend:
 def _convert(backend: str, setting: str, value: Any, kind: Any) -> Any:
     try:
         converted = {"true": True, "false": False}[str(value).lower()] if kind is bool else kind(value)
-        if kind in (int, float) and not converted >= 0:
+        if kind in (int, float) and not 0 <= converted < float("inf"):
             raise ValueError
     except (ValueError, TypeError, KeyError):
         wanted = {int: "a whole number from 0", float: "a number from 0", bool: "true or false"}.get(kind, str(kind))

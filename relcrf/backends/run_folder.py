@@ -41,19 +41,34 @@ def partial_name(folder: Path) -> Path:
     return folder.with_name(folder.name + ".partial")
 
 
-def prepare(folder: Path, *, resume: bool, force: bool) -> Path:
-    """Makes the partial folder of a run that begins or goes on.
+def require_writable(folder: Path, *, resume: bool, force: bool) -> None:
+    """Refuses a place where a run cannot or must not be written, before any work is done. Changes nothing.
 
     Raises:
-        UsageError: where the run is complete already, or nothing is there to resume.
+        UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, or
+            nothing is there to resume.
     """
     partial = partial_name(folder)
+    if not folder.name or folder.name == "..":
+        message = f"'{folder}' cannot be a run folder"
+        raise UsageError(Diagnostic("E331", message, hint="name a new folder, such as runs/first"))
+    if folder.exists() and not (folder / "run.json").is_file():
+        message = f"'{folder}' exists and is no run folder; it is left alone"
+        raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
     if folder.exists() and not force:
         hint = "choose another --out, or replace it with --force"
         raise UsageError(Diagnostic("E330", f"the run folder '{folder}' exists already", hint=hint))
     if resume and not partial.is_dir():
         hint = "leave --resume out to begin"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
+    if (partial / "checkpoint" / "identity").exists() and not resume and not force:
+        hint = "go on with --resume, or begin anew with --force"
+        raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
+
+
+def prepare(folder: Path, *, resume: bool) -> Path:
+    """Makes the partial folder of a run that begins or goes on; for what may be there see `require_writable`."""
+    partial = partial_name(folder)
     if partial.exists() and not resume:
         shutil.rmtree(partial)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
@@ -63,10 +78,12 @@ def prepare(folder: Path, *, resume: bool, force: bool) -> Path:
 def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem) -> str:
     """Tells whether a checkpoint belongs to this model, these settings and this data."""
     digest = hashlib.sha256()
-    digest.update(json.dumps([model_text, backend, dict(settings)], sort_keys=True).encode())
+    layout = [asdict(block) for block in problem.graph.layout.blocks]
+    digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
+    digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:
-        for variable in group.scope:
-            digest.update(variable.tobytes())
+        for array in (*group.scope, *group.features.arrays()):
+            digest.update(array.tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())
     return digest.hexdigest()
@@ -146,16 +163,9 @@ class Checkpoints(Monitor):
         self.saved = time.monotonic()
 
 
-def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], *, force: bool = False) -> None:
-    """Writes a complete run folder, through its partial name.
-
-    Raises:
-        UsageError: where the folder exists and `force` is not set.
-    """
+def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float]) -> None:
+    """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole."""
     partial = partial_name(folder)
-    if folder.exists() and not force:
-        message = f"the run folder '{folder}' exists already"
-        raise UsageError(Diagnostic("E330", message, hint="choose another, or replace it with --force"))
     partial.mkdir(parents=True, exist_ok=True)
     run = {
         "format": FORMAT,
@@ -185,9 +195,12 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], *, f
     _write_text(partial / "timings.json", json.dumps({k: round(v, 3) for k, v in timings.items()}))
     _write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     shutil.rmtree(partial / "checkpoint", ignore_errors=True)
+    replaced = folder.with_name(folder.name + ".replaced")
+    shutil.rmtree(replaced, ignore_errors=True)
     if folder.exists():
-        shutil.rmtree(folder)
+        os.replace(folder, replaced)
     os.replace(partial, folder)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def load(folder: Path) -> LearnedModel:

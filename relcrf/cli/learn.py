@@ -34,6 +34,7 @@ from relcrf.cli.output import (
     watching,
 )
 from relcrf.data.dataset import Dataset
+from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.grounding.ground import Grounding
@@ -72,7 +73,7 @@ def train(
     system = make(backend, **settings(setting))
     chosen = dataclasses.asdict(system)  # type: ignore[call-overload]
     loaded = api.load(model)
-    partial = run_folder.prepare(out, resume=resume, force=force)
+    run_folder.require_writable(out, resume=resume, force=force)
     started = time.perf_counter()
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
@@ -81,6 +82,7 @@ def train(
         hidden = _hidden(grounding, split, hold)
         problem = api.training_problem(grounding, hidden)
         identity = run_folder.fingerprint(loaded.text, backend, chosen, problem)
+        partial = run_folder.prepare(out, resume=resume)
         monitor = run_folder.Checkpoints(partial, identity, watch.step)
         try:
             fit = api.fit(loaded, grounding, backend, hidden=hidden, monitor=monitor, **chosen)
@@ -92,10 +94,10 @@ def train(
             raise typer.Exit(130) from None
     if strict and not fit.learned.converged:
         message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
-        raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --resume"))
+        raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
     learned = replace(fit.learned, log=tuple(monitor.log))
     timings = {"ground": seconds_ground, "learn": fit.seconds}
-    run_folder.save(learned, out, timings, force=force)
+    run_folder.save(learned, out, timings)
     if as_json:
         print_json({"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings})
         return
@@ -126,6 +128,8 @@ def predict(
 
     Example: relcrf predict runs/webkb --data webkb/ --split university --hold cornell --out cornell.csv
     """
+    if out is not None:
+        require_writable(out)
     fit = api.load_fit(run)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
@@ -190,7 +194,10 @@ def evaluate(
             fit = api.load_fit(target)
             grounding = fit.ground(dataset, budget, watch.grounding)
             folds = split_by(grounding, split)
-            scored = [api.score_fold(fit, grounding, folds.held_out([value]), value) for value in hold or folds.values]
+            scored = [
+                api.score_fold(fit, grounding, folds.held_out([value]), value)
+                for value in dict.fromkeys(hold or folds.values)
+            ]
         else:
             loaded = api.load(target)
             warn([] if as_json else loaded.warnings)
@@ -200,7 +207,7 @@ def evaluate(
                 make(name, **chosen)
             grounding = loaded.ground(dataset, budget, progress=watch.grounding)
             folds = split_by(grounding, split)
-            held = hold or list(folds.values)
+            held = list(dict.fromkeys(hold or folds.values))
             folds.held_out(held)
             scored = []
             for name in systems:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import NoReturn
 
+import duckdb
 import typer
 
 from relcrf import __version__
 from relcrf.cli import demo, inspect, learn
 from relcrf.cli.output import messages, print_json
-from relcrf.errors import RelcrfError
+from relcrf.errors import Diagnostic, RelcrfError, UsageError
 
 app = typer.Typer(
     name="relcrf",
@@ -39,23 +41,45 @@ def _main(
     pass
 
 
+def _refuse(error: RelcrfError) -> NoReturn:
+    """Says what is wrong, to people and with --json to machines, and ends with the error's exit code."""
+    if "--json" in sys.argv:
+        print_json({"errors": [d.as_dict() for d in error.diagnostics]})
+    for diagnostic in error.diagnostics:
+        messages.print(diagnostic.render() + "\n", style="red", markup=False, highlight=False, soft_wrap=True)
+    sys.exit(error.exit_code)
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
     try:
         app()
     except RelcrfError as error:
-        if "--json" in sys.argv:
-            print_json({"errors": [d.as_dict() for d in error.diagnostics]})
-        for diagnostic in error.diagnostics:
-            messages.print(diagnostic.render() + "\n", style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
+        _refuse(error)
+    except (KeyboardInterrupt, duckdb.InterruptException):
         messages.print("interrupted", style="red")
         sys.exit(130)
+    except duckdb.OutOfMemoryException as error:
+        hint = "give DuckDB more with --memory, or narrow the template that was being grounded"
+        _refuse(
+            UsageError(
+                Diagnostic("E315", "the memory limit is too low for these tables", hint=hint, notes=(_line(error),))
+            )
+        )
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        message = f"'{error.filename}' cannot be read or written: {(error.strerror or str(error)).lower()}"
+        _refuse(UsageError(Diagnostic("E314", message, hint="name another place")))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
+        if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
+            messages.print("interrupted", style="red")
+            sys.exit(130)
         if os.environ.get("RELCRF_DEBUG"):
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]

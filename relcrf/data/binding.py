@@ -16,10 +16,10 @@ import duckdb
 import numpy as np
 
 from relcrf.data.coding import bad_rows, bad_value, scalar, text_list, text_of, whole_number
-from relcrf.data.dataset import Dataset, RawTable, folded, quoted
+from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, relation_table
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
-from relcrf.model.spec import AttributeDeclaration, Domain, Entity, ModelSpec, OpenDomain, RangeDomain, Relation
+from relcrf.model.spec import AttributeDeclaration, Domain, Entity, ModelSpec, OpenDomain, RangeDomain, Relation, folded
 from relcrf.model.types import Bag, Bool, DomainType, Real, Vector
 
 
@@ -58,7 +58,8 @@ class Bound:
 
     def codes(self, entity: str, attribute: str) -> np.ndarray:
         """The states of a predicted attribute, shape (n,), int32; -1 where missing."""
-        sql = f"SELECT coalesce({quoted(attribute_column(attribute))}, -1)::INTEGER AS c FROM {quoted(entity_table(entity))} ORDER BY vid"
+        column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))
+        sql = f"SELECT coalesce({column}, -1)::INTEGER AS c FROM {table} ORDER BY vid"
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
 
     def vectors(self, entity: str, attribute: str) -> np.ndarray:
@@ -86,7 +87,8 @@ class Bound:
             raise DataError(Diagnostic("E212", message, place, suggestion(column, known) or f"it has {listing(known)}"))
         key = _key_column(table, declared)
         sql = (
-            f"SELECT coalesce({text_of(table, found)}, '') AS c FROM {table.scan} AS raw JOIN {quoted(entity_table(entity))} AS e "
+            f"SELECT coalesce({text_of(table, found)}, '') AS c FROM {table.scan} AS raw "
+            f"JOIN {quoted(entity_table(entity))} AS e "
             f"ON CAST(e.key AS VARCHAR) = {text_of(table, key or '')} ORDER BY e.vid"
         )
         return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
@@ -424,7 +426,8 @@ class _Binder:
 
     def _dangling(self, entity: str, table: RawTable, column: str) -> None:
         """Reports the rows of a column that name no thing."""
-        condition = f"NOT EXISTS (SELECT 1 FROM {quoted(entity_table(entity))} AS e WHERE e.key = {self._key(entity, table, column)})"
+        same = f"e.key = {self._key(entity, table, column)}"
+        condition = f"NOT EXISTS (SELECT 1 FROM {quoted(entity_table(entity))} AS e WHERE {same})"
         count, rows = bad_rows(self.connection, table, column, condition)
         message = f"there is no {entity} '{rows[0][1]}'"
         hint = f"every value of this column must be a key in the table of {entity}"

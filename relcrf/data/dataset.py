@@ -18,14 +18,10 @@ import duckdb
 
 from relcrf.data.readers.base import AbstractReader
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
+from relcrf.model.spec import folded
 
 DEFAULT_MEMORY = "1GB"
 """DuckDB's buffers; what does not fit is spilled to disk. NumPy's arrays come on top."""
-
-
-def folded(name: str) -> str:
-    """A name as names are compared between a model and its tables: case and underscores aside."""
-    return name.replace("_", "").lower()
 
 
 def quoted(name: str) -> str:
@@ -78,7 +74,11 @@ class Dataset:
             raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
         self._spill = tempfile.mkdtemp(prefix="relcrf-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
-        config = {"memory_limit": memory.strip(), "temp_directory": self._spill, "autoinstall_known_extensions": False}
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": memory.strip(),
+            "temp_directory": self._spill,
+            "autoinstall_known_extensions": False,
+        }
         try:
             self.connection = duckdb.connect(config=config)
         except duckdb.Error as error:

@@ -15,6 +15,23 @@ import numpy as np
 from relcrf.data.readers.base import literal
 from relcrf.errors import Diagnostic, UsageError
 
+_FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
+
+
+def require_writable(path: Path) -> None:
+    """Refuses a path that `Frame.write` could not write, before any work is done; makes its folder.
+
+    Raises:
+        UsageError: for an ending other than `.csv` and `.parquet`, or a path that is a folder.
+    """
+    if path.suffix not in _FORMATS:
+        raise UsageError(
+            Diagnostic("E312", f"'{path}' is neither .csv nor .parquet", hint="choose one of these endings")
+        )
+    if path.is_dir():
+        raise UsageError(Diagnostic("E312", f"'{path}' is a folder", hint="name a file"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+
 
 @dataclass(frozen=True)
 class Frame:
@@ -48,18 +65,14 @@ class Frame:
         """Writes a `.csv` or `.parquet` file, under a temporary name first.
 
         Raises:
-            UsageError: for another ending.
+            UsageError: for another ending, or where the file cannot be written.
         """
         path = Path(path)
-        formats = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
-        if path.suffix not in formats:
-            raise UsageError(
-                Diagnostic("E312", f"'{path}' is neither .csv nor .parquet", hint="choose one of these endings")
-            )
+        require_writable(path)
         partial = path.with_name(f".{path.name}.partial")
         with duckdb.connect() as connection:
             connection.register("frame", dict(self.columns))
-            connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({formats[path.suffix]})")
+            connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_FORMATS[path.suffix]})")
         os.replace(partial, path)
 
     def _repr_html_(self) -> str:

@@ -21,10 +21,14 @@ class AbstractFeatures(ABC):
     n_rows: int
     n_features: int
 
-    @property
     @abstractmethod
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The stored arrays."""
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the stored arrays."""
+        return sum(array.nbytes for array in self.arrays())
 
     @abstractmethod
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
@@ -54,9 +58,8 @@ class Ones(AbstractFeatures):
     n_rows: int
     n_features: int = 1
 
-    @property
-    def nbytes(self) -> int:
-        return 0
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return ()
 
     @property
     def rows_are_equal(self) -> bool:
@@ -89,9 +92,8 @@ class Dense(AbstractFeatures):
     def n_features(self) -> int:  # type: ignore[override]
         return int(self.values.shape[1])
 
-    @property
-    def nbytes(self) -> int:
-        return self.values.nbytes
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return (self.values,)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return np.ascontiguousarray(self.values[rows] @ weights)
@@ -125,9 +127,8 @@ class Keyed(AbstractFeatures):
     def n_features(self) -> int:  # type: ignore[override]
         return self.n_keys * int(self.values.shape[1])
 
-    @property
-    def nbytes(self) -> int:
-        return self.key.nbytes + self.values.nbytes
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.key, self.values
 
     def _values(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.values[rows] if len(self.values) else self.values
@@ -163,9 +164,8 @@ class Sparse(AbstractFeatures):
     def n_rows(self) -> int:  # type: ignore[override]
         return len(self.row_start) - 1
 
-    @property
-    def nbytes(self) -> int:
-        return self.row_start.nbytes + self.column.nbytes + self.values.nbytes
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.row_start, self.column, self.values
 
     def _indices(self, rows: np.ndarray | slice) -> np.ndarray:
         return np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
+from relcrf.language.render import expression as render_expression
 from relcrf.language.words import LANGUAGE, RESERVED
 from relcrf.model.expressions import (
     Atom,
@@ -29,6 +31,7 @@ from relcrf.model.expressions import (
 from relcrf.model.functions import MEASURES
 from relcrf.model.spec import (
     AttributeDeclaration,
+    Declaration,
     Derived,
     Entity,
     EnumeratedDomain,
@@ -38,6 +41,7 @@ from relcrf.model.spec import (
     RangeDomain,
     Relation,
     Template,
+    folded,
 )
 from relcrf.model.types import (
     SCALARS,
@@ -158,16 +162,24 @@ class _Checker:
     def _names(self) -> Iterator[Diagnostic]:
         seen: dict[tuple[bool, str], Span | None] = {}
         for declaration in self.spec.declarations:
-            key = (isinstance(declaration, Template), declaration.name)
+            # Tables are found without case and underscores, so that names must differ in more than that.
+            is_template = isinstance(declaration, Template)
+            key = (is_template, declaration.name if is_template else folded(declaration.name))
             if key in seen:
                 first = seen[key]
                 note = (f"the first stands in line {first.line}",) if first else ()
-                message = f"'{declaration.name}' is declared twice"
+                message = f"'{declaration.name}' is declared twice (names are compared without case and underscores)"
+                if is_template or any(d.name == declaration.name for d in self._before(declaration)):
+                    message = f"'{declaration.name}' is declared twice"
                 yield Diagnostic("E121", message, declaration.span, "give one of them another name", note)
             seen.setdefault(key, declaration.span)
             if declaration.name in (LANGUAGE if isinstance(declaration, Template) else RESERVED):
                 message = f"'{declaration.name}' is a word of the language and cannot be a name"
                 yield Diagnostic("E139", message, declaration.span)
+
+    def _before(self, declaration: Declaration) -> Iterator[Declaration]:
+        """The declarations that stand before one in the text."""
+        yield from itertools.takewhile(lambda d: d is not declaration, self.spec.declarations)
 
     def _domain(self, domain: object) -> Iterator[Diagnostic]:
         if isinstance(domain, RangeDomain) and not 0 <= domain.high - domain.low < MAX_RANGE:
@@ -187,7 +199,12 @@ class _Checker:
     def _attributes(
         self, owner: Entity | Relation, attributes: tuple[AttributeDeclaration, ...]
     ) -> Iterator[Diagnostic]:
-        yield from self._twice(((a.name, a.span) for a in attributes), "attribute")
+        yield from self._twice(((folded(a.name), a.span) for a in attributes), "attribute")
+        if isinstance(owner, Entity):
+            for attribute in attributes:
+                if attribute.predicted and folded(attribute.name) == folded(owner.key):
+                    message = f"'{attribute.name}' is the key of {owner.name} and cannot be predicted"
+                    yield Diagnostic("E123", message, attribute.span, "name another key: entity E(column)")
         arguments = {p.name for p in owner.parameters} if isinstance(owner, Relation) else set()
         for attribute in attributes:
             if attribute.name in arguments:
@@ -368,10 +385,21 @@ class _Checker:
                 yield from self._evidence(scope, part, "a condition")
 
     def _evidence(self, scope: Scope, expression: Expression, what: str) -> Iterator[Diagnostic]:
+        yield from self._tuples_hold(scope, expression)
         for term in scope.random_terms(expression)[:1]:
             message = f"{what} looks at '{term.binder}.{term.attribute}', which is predicted"
             hint = "only 'over' speaks of random attributes; elsewhere use evidence"
             yield Diagnostic("E124", message, term.span, hint)
+
+    def _tuples_hold(self, scope: Scope, expression: Expression) -> Iterator[Diagnostic]:
+        """`R(a, b).x` may be read only where `where` says that the tuple is there."""
+        demanded = {part for part in conjuncts(scope.where) if isinstance(part, Atom)}
+        for node in walk(expression):
+            if isinstance(node, TupleAttribute) and node.atom not in demanded:
+                message = f"'where' does not demand the tuple whose '{node.attribute}' is read"
+                call = f"{node.atom.relation}({', '.join(render_expression(a) for a in node.atom.arguments)})"
+                yield Diagnostic("E113", message, node.span, f"begin it with: where {call} and ...")
+                return
 
     def _binders_only(self, scope: Scope, expression: Expression, clause: str) -> Iterator[Diagnostic]:
         said: set[str] = set()

@@ -17,6 +17,7 @@ CODES: dict[str, str] = {
     "E110": "an expression of the wrong kind",
     "E111": "two types that do not go together",
     "E112": "a text that is no date",
+    "E113": "an attribute of a tuple that may not be there",
     "E120": "unknown type",
     "E121": "declared twice",
     "E122": "a name twice in one declaration",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import lark
 
 from relcrf.errors import suggestion
-from relcrf.language.words import LATER
+from relcrf.language.words import DECLARATIONS, LATER
 
 _HUMAN = {
     "NAME": "a name",
@@ -70,8 +71,11 @@ def syntax_problem(
     if found and not found.isascii():
         hint = "names have the letters a-z and A-Z, digits and '_'; put other text in quotes"
         return Problem("E001", f"unexpected '{found}'", offset, width, hint)
-    accepted = {_HUMAN.get(name) or spelling.get(name, name) for name in interactive.accepts() - {"$END"}}
-    remedy = _remedy(found, text[offset : offset + 2], [str(token) for token in seen], accepted)
+    terminals = interactive.accepts()
+    accepted = {_HUMAN.get(name) or spelling.get(name, name) for name in terminals - {"$END"}}
+    next_words = {*accepted, *DECLARATIONS} if "$END" in terminals else accepted
+    remedy = _remedy(found, text[offset:], [str(token) for token in seen], accepted)
+    remedy = remedy or _misspelt(found, next_words)
     what = f"unexpected '{found}'" if found else f"the {seen[0]} ends too early"
     expected = _expected(accepted)
     return Problem("E001", f"{what}, expected {expected}" if expected else what, offset, width, remedy)
@@ -103,6 +107,7 @@ def _expected(accepted: set[str]) -> str:
     if "(" in accepted and _NAME in accepted:
         return "an expression"
     names = sorted((accepted - _JOINING - {"("}) or accepted, key=lambda n: (_order(n), n))
+    names = [name for name in names if name != _HUMAN["INTEGER"] or _HUMAN["REAL"] not in names]
     shown = [name if name in _HUMAN.values() else f"'{name}'" for name in names]
     if not 0 < len(shown) <= _MAX_EXPECTED:
         return ""
@@ -114,9 +119,9 @@ def _order(name: str) -> int:
     return _CLAUSES.index(name) if name in _CLAUSES else -1
 
 
-def _remedy(found: str, two: str, seen: list[str], accepted: set[str]) -> str | None:
-    """How to mend a typical slip, or None."""
-    if two in ("&&", "||") or found in ("&", "|"):
+def _remedy(found: str, rest: str, seen: list[str], accepted: set[str]) -> str | None:
+    """How to mend a typical slip, or None. `rest`: the text from what was found on."""
+    if rest[:2] in ("&&", "||") or found in ("&", "|"):
         return f"write '{'and' if found == '&' else 'or'}'"
     if found == "!":
         return "write 'not', or '!=' for unequal"
@@ -130,22 +135,37 @@ def _remedy(found: str, two: str, seen: list[str], accepted: set[str]) -> str | 
         return "texts stand in double quotes"
     if not seen:
         return None
+    if accepted == {":"}:
+        return _type_remedy(found, seen)
+    if ")" in accepted and (not found or found in _CLAUSES or found in "{}"):
+        return "a '(' is still open"
     if seen[0] == "template":
-        return _template_remedy(found, seen, accepted)
+        return _template_remedy(found, rest, seen, accepted)
     if seen[0] == "derive" and "where" in accepted and found != "where":
         return "a derived relation has a condition, 'where ...', or is '= nearest K by cosine(a.v, b.v)'"
-    return _misspelt(found, accepted)
+    return None
 
 
-def _template_remedy(found: str, seen: list[str], accepted: set[str]) -> str | None:
+def _type_remedy(found: str, seen: list[str]) -> str:
+    """What is missing where a name has no colon."""
+    if len(seen) > 1 and seen[-2] == "of":
+        return f"many values of a domain are of type 'bag of {seen[-1]}'"
+    if found.isidentifier():
+        return f"write '{seen[-1]}: {found}'"
+    return f"say of what type it is: '{seen[-1]}: TYPE'"
+
+
+def _template_remedy(found: str, rest: str, seen: list[str], accepted: set[str]) -> str | None:
     if found in ("where", "over", "per", "by") and found in seen:
         return f"a template has one '{found}' clause: conditions are joined with 'and', the rest with ','"
-    misspelt = _misspelt(found, accepted)
-    if misspelt is None and "over" not in seen and "over" in accepted:
+    if _misspelt(found, accepted):
+        return None
+    is_later = re.search(r"^[^#\n]*\bover\b", rest, re.MULTILINE) is not None
+    if "over" not in seen and "over" in accepted and not is_later:
         return "every template has an 'over' clause: the random attributes that it is about"
-    if found in ("where", "over", "per", "by"):
+    if found in _CLAUSES and (found in ("where", "over", "per", "by") or is_later):
         return "the clauses stand in this order: where, over, per, by, options"
-    return misspelt
+    return None
 
 
 def _misspelt(found: str, accepted: set[str]) -> str | None:

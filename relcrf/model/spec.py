@@ -21,6 +21,11 @@ def _span() -> Span | None:
     return field(default=None, compare=False, repr=False, kw_only=True)
 
 
+def folded(name: str) -> str:
+    """A name as names are compared between a model and its tables: case and underscores aside."""
+    return name.replace("_", "").lower()
+
+
 @dataclass(frozen=True)
 class EnumeratedDomain:
     """`domain D = { a, b, c }`: the values, in the order of their states."""

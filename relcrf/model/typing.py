@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from functools import cached_property
 
 from relcrf.errors import Diagnostic, listing, suggestion
@@ -371,6 +372,11 @@ class Scope:
             raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
         if isinstance(kind_left, Bool) and node.operator not in ("==", "!="):
             raise TypeProblem("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
+        domain = self.spec.domain(kind_left.domain) if isinstance(kind_left, DomainType) else None
+        if isinstance(domain, OpenDomain) and node.operator not in ("==", "!="):
+            # Their codes grow with the data, and are no order that training and prediction share.
+            message = f"the values of {domain.name}, an open domain, have no order for '{node.operator}'"
+            raise TypeProblem("E111", message, node, "use == or !=, or list the values of the domain")
 
     def _is_constant(self, node: Expression) -> bool:
         """Whether the other side of a comparison may have to say what a side is."""
@@ -395,13 +401,13 @@ class Scope:
 def _same_number(expression: Expression, values: tuple[str, ...]) -> str | None:
     """The only value that is the same number in another spelling: a literal `2.5` for `2.50`."""
     match expression:
-        case Number(value):
-            number = float(value)
-        case Negative(Number(value)):
-            number = -float(value)
+        case Number(value) | Negative(Number(value)):
+            number = Decimal(str(value))
         case _:
             return None
-    same = [v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", v, re.ASCII) and float(v) == number]
+    number = -number if isinstance(expression, Negative) else number
+    numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))
+    same = [v for v in numbers if Decimal(v) == number]
     return same[0] if len(same) == 1 else None
 
 

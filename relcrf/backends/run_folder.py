@@ -48,10 +48,10 @@ def require_writable(folder: Path, *, resume: bool, force: bool) -> None:
         UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, or
             nothing is there to resume.
     """
-    partial = partial_name(folder)
     if not folder.name or folder.name == "..":
         message = f"'{folder}' cannot be a run folder"
         raise UsageError(Diagnostic("E331", message, hint="name a new folder, such as runs/first"))
+    partial = partial_name(folder)
     if folder.exists() and not (folder / "run.json").is_file():
         message = f"'{folder}' exists and is no run folder; it is left alone"
         raise UsageError(Diagnostic("E331", message, hint="choose another --out"))

@@ -2,6 +2,10 @@
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -132,6 +136,8 @@ def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
         (("train", MODEL, "--data", "WEB", "--out", "run", "--backend", "es"), 2, "unknown backend 'es'"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l3=1"), 2, "its settings: l2,"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=-1"), 2, "E305"),
+        (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2=inf"), 2, "E305"),
+        (("plan", MODEL, "--data", "WEB", "--memory", "99999999999999999999TB"), 2, "E311"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--set", "l2"), 2, "E306"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--split", "school"), 2, "E341"),
         (("train", MODEL, "--data", "WEB", "--out", "run", "--resume"), 2, "E332"),
@@ -194,6 +200,54 @@ def test_run_folders_that_are_not_whole(relcrf_, web, tmp_path):
         assert (found, code in err, "Traceback" in err) == (3, True, False), (name, err)
         (run / name).write_bytes(before)
     assert relcrf_("predict", run, "--data", web)[0] == 0
+
+
+def test_force_replaces_only_runs(relcrf_, web, tmp_path, monkeypatch):
+    folder = small_web(tmp_path / "precious")
+    (tmp_path / "file").write_text("precious")
+    monkeypatch.chdir(folder)
+    for out in (folder, tmp_path / "file", "..", ".", "/", tmp_path / "file" / "x"):
+        code, _, err = relcrf_("train", MODEL, "--data", web, "--out", out, "--force")
+        assert (code, "error[E3" in err) == (2, True), err
+    assert sorted(p.name for p in folder.iterdir()) == ["link.csv", "page.csv", "page_words.csv"]
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_an_interrupted_run_is_not_lost_by_a_slip(relcrf_, web, tmp_path):
+    checkpoint = tmp_path / "run.partial" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "identity").write_text("of an earlier run")
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")
+    assert (code, "E337" in err) == (2, True)
+    assert relcrf_("train", MODEL, "--data", tmp_path / "nowhere", "--out", tmp_path / "run", "--force")[0] == 3
+    assert (checkpoint / "identity").exists(), "nothing is cleared before the tables are read"
+
+
+def test_ctrl_c_in_a_real_process(web, tmp_path):
+    """Whenever it comes, it ends in one word and exit code 130."""
+    command = [sys.executable, "-c", "from relcrf.cli.main import run; run()", "train", str(MODEL), "--data", str(web)]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run"), "--set", "max_iterations=1000000", "--set", "tolerance=0"],
+        stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run.partial" / "checkpoint" / "identity").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    # A training this small may have ended before the signal came; then the run is whole.
+    assert (process.returncode, "interrupted" in err) == (130, True) or (tmp_path / "run" / "run.json").exists()
+    assert "Traceback" not in err
+
+
+def test_outputs_that_cannot_be_written(relcrf_, web, tmp_path):
+    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")[0] == 0
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "z.txt", tmp_path / "folder.csv", tmp_path / "file" / "z.csv"):
+        code, _, err = relcrf_("predict", tmp_path / "run", "--data", web, "--out", out)
+        assert (code, "error[E31" in err) == (2, True), err
+    assert relcrf_("predict", tmp_path / "run", "--data", web, "--out", tmp_path / "new" / "z.csv")[0] == 0
 
 
 def test_a_pickle_in_a_run_folder_is_refused(relcrf_, web, tmp_path):

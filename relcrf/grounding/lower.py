@@ -263,7 +263,7 @@ class _Lowering:
     # Conditions
 
     def _condition_or_join(self, part: Expression) -> None:
-        if isinstance(part, Comparison) and part.operator == "==":
+        if isinstance(part, Comparison) and part.operator == "==" and not self._is_equivalence(part):
             sides = (self.operand(part.left, part.right), self.operand(part.right, part.left))
             if isinstance(sides[0], Column) and isinstance(sides[1], Column):
                 self.equalities.append((sides[0], sides[1]))
@@ -289,15 +289,19 @@ class _Lowering:
             case Atom() | Member():
                 return self._exists(node)
             case Comparison(operator, left, right):
-                if isinstance(self.scope.type_of(left), Bool) and not isinstance(
-                    left, Attribute | Truth | TupleAttribute
-                ):
+                if self._is_equivalence(node):
                     both = Combine("and", (self.condition(left), self.condition(right)))
                     neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
                     equal = Combine("or", (both, neither))
                     return equal if operator == "==" else Combine("not", (equal,))
                 return Compare(operator, self.operand(left, right), self.operand(right, left))
         return Holds(self.term(node))
+
+    def _is_equivalence(self, node: Comparison) -> bool:
+        """Whether a comparison is of truth values, one of which has to be computed by a condition."""
+        stored = Attribute | Truth | TupleAttribute
+        is_bool = isinstance(self.scope.sides(node)[0], Bool)
+        return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))
 
     def _unbound(self, node: Expression) -> set[str]:
         """The existential names of a condition that nothing outside it has bound."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import replace
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
+from relcrf.language.cycles import cycle_through
 from relcrf.language.render import expression as render_expression
+from relcrf.language.unread import may_follow
 from relcrf.language.words import LANGUAGE, RESERVED
 from relcrf.model.expressions import (
     Atom,
@@ -60,9 +61,6 @@ from relcrf.model.typing import Scope, TypeProblem
 MAX_RANGE = 1_000_000
 
 
-_FOLLOWS_FROM_SYNTAX = frozenset({"E102", "E104", "E120", "E137", "E138"})
-"""What may be missing only because the declaration that has it could not be read."""
-
 _SAID_ONCE = frozenset({"E101", "E102", "E120"})
 """One wrong name is one mistake, wherever else in the model it stands; `E104` within its declaration."""
 
@@ -73,9 +71,8 @@ def check(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnost
     Args:
         problems: what `read` could not parse. Mistakes that may only follow from these are left out.
     """
-    found = list(_Checker(spec).run())
-    if any(True for _ in problems):
-        found = [d for d in found if d.code not in _FOLLOWS_FROM_SYNTAX]
+    problems = list(problems)
+    found = [d for d in _Checker(spec).run() if not may_follow(d, problems)]
     return _once(sorted(found, key=_place), _SAID_ONCE)
 
 
@@ -189,32 +186,32 @@ class _Checker:
             yield from self._twice(((value, domain.span) for value in domain.values), "value")
 
     @staticmethod
-    def _twice(names: Iterable[tuple[str, Span | None]], what: str) -> Iterator[Diagnostic]:
+    def _twice(
+        names: Iterable[tuple[str, Span | None]], what: str, key: Callable[[str], str] = str
+    ) -> Iterator[Diagnostic]:
         seen: set[str] = set()
         for name, span in names:
-            if name in seen:
+            if key(name) in seen:
                 yield Diagnostic("E122", f"the {what} '{name}' stands twice", span, "each must be there once")
-            seen.add(name)
+            seen.add(key(name))
 
     def _attributes(
         self, owner: Entity | Relation, attributes: tuple[AttributeDeclaration, ...]
     ) -> Iterator[Diagnostic]:
-        yield from self._twice(((folded(a.name), a.span) for a in attributes), "attribute")
+        yield from self._twice(((a.name, a.span) for a in attributes), "attribute", folded)
         if isinstance(owner, Entity):
             for attribute in attributes:
                 if attribute.predicted and folded(attribute.name) == folded(owner.key):
                     message = f"'{attribute.name}' is the key of {owner.name} and cannot be predicted"
                     yield Diagnostic("E123", message, attribute.span, "name another key: entity E(column)")
-        arguments = {p.name for p in owner.parameters} if isinstance(owner, Relation) else set()
+        arguments = {folded(p.name) for p in owner.parameters} if isinstance(owner, Relation) else set()
         for attribute in attributes:
-            if attribute.name in arguments:
+            if folded(attribute.name) in arguments:
                 message = f"'{attribute.name}' is an argument and an attribute of {owner.name}"
                 yield Diagnostic("E122", message, attribute.span, "they are columns of one table: rename one")
             name = getattr(attribute.type, "domain", None)
             if name is not None and self.spec.domain(name) is None:
-                known = [*SCALARS, *(d.name for d in self.spec.domains)]
-                hint = suggestion(name, known) or f"the types are {listing(known, 12)}"
-                yield Diagnostic("E120", f"unknown type '{name}'", attribute.span, hint)
+                yield self._unknown_type(name, attribute)
             elif attribute.predicted and isinstance(owner, Relation):
                 message = "attributes of tuples cannot be predicted"
                 yield Diagnostic("E123", message, attribute.span, "predict an attribute of an entity")
@@ -224,6 +221,17 @@ class _Checker:
             elif isinstance(owner, Relation) and isinstance(attribute.type, Bag | Vector):
                 message = f"attributes of tuples cannot be of type {attribute.type}"
                 yield Diagnostic("E123", message, attribute.span, "give it to an entity")
+
+    def _unknown_type(self, name: str, attribute: AttributeDeclaration) -> Diagnostic:
+        domains = [d.name for d in self.spec.domains]
+        known = domains if isinstance(attribute.type, Bag) else [*SCALARS, *domains]
+        message = f"unknown type '{name}'"
+        hint = suggestion(name, known) or f"the types are {listing(known, 12)}"
+        if self.spec.entity(name):
+            message, hint = f"'{name}' is an entity, and attributes hold values", "tie things by a relation"
+        elif name in SCALARS:
+            message, hint = f"a bag holds values of a domain, and '{name}' is none", "declare one: domain D = open"
+        return Diagnostic("E120", message, attribute.span, hint)
 
     def _parameters(self, declaration: Relation | Derived | Template) -> Iterator[Diagnostic]:
         if not declaration.parameters:
@@ -240,7 +248,7 @@ class _Checker:
                 yield Diagnostic("E139", message, parameter.span)
 
     def _is_sound(self, parameters: tuple[Parameter, ...]) -> bool:
-        return all(self.spec.entity(p.sort) or self.spec.domain(p.sort) for p in parameters)
+        return len(parameters) > 0 and all(self.spec.entity(p.sort) or self.spec.domain(p.sort) for p in parameters)
 
     # Derived relations
 
@@ -252,7 +260,7 @@ class _Checker:
         }
         said: set[str] = set()
         for derived in self.spec.derived:
-            cycle = _cycle(derived.name, uses) if derived.name not in said else []
+            cycle = cycle_through(derived.name, uses) if derived.name not in said else []
             if cycle and not said & set(cycle):
                 said |= set(cycle)
                 message = f"'{derived.name}' is derived from itself"
@@ -393,6 +401,8 @@ class _Checker:
 
     def _tuples_hold(self, scope: Scope, expression: Expression) -> Iterator[Diagnostic]:
         """`R(a, b).x` may be read only where `where` says that the tuple is there."""
+        if self._names_of_unknown(scope):
+            return  # a relation that is misspelt may be this one
         demanded = {part for part in conjuncts(scope.where) if isinstance(part, Atom)}
         for node in walk(expression):
             if isinstance(node, TupleAttribute) and node.atom not in demanded:
@@ -576,21 +586,3 @@ def _names_in(expression: Expression) -> set[str]:
 def _is_number(node: Expression) -> bool:
     """A negative number, written with its sign."""
     return isinstance(getattr(node, "operand", None), Number)
-
-
-def _cycle(start: str, uses: dict[str, set[str]]) -> list[str]:
-    """A shortest way from a relation back to itself, along what each is derived from; empty where there is none."""
-    came_from: dict[str, str] = {}
-    queue = deque([start])
-    while queue:
-        at = queue.popleft()
-        for name in sorted(uses.get(at, ())):
-            if name == start:
-                way = [name, at]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
-            if name not in came_from:
-                came_from[name] = at
-                queue.append(name)
-    return []

@@ -17,6 +17,7 @@ import lark
 from relcrf.errors import Diagnostic, ModelError, Source, Span, listing, suggestion
 from relcrf.language.messages import not_yet, syntax_problem
 from relcrf.language.syntax import Builder, Unbuildable
+from relcrf.language.unread import unread
 from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS, LATER
 from relcrf.model.spec import Declaration, ModelSpec
 from relcrf.resources import shipped
@@ -132,7 +133,8 @@ def _declaration(piece: _Piece, source: Source) -> Declaration | Diagnostic | No
         return None
     word = re.match(r"\w+", piece.text[start : start + 200])
     if word is None or word.group() not in DECLARATIONS:
-        return _no_declaration(piece, source, start, word.group() if word else piece.text[start])
+        found = _no_declaration(piece, source, start, word.group() if word else piece.text[start])
+        return unread(found, piece.text[start:], "")
     interactive: Any = _parser().parse_interactive(piece.text)
     seen: list[lark.Token] = []
     try:
@@ -143,11 +145,12 @@ def _declaration(piece: _Piece, source: Source) -> Declaration | Diagnostic | No
     except lark.UnexpectedInput as error:
         problem = syntax_problem(error, interactive, _spelling(), seen, piece.text)
         place = piece.span(source, problem.offset, problem.width)
-        return Diagnostic(problem.code, problem.message, place, problem.hint)
+        found = Diagnostic(problem.code, problem.message, place, problem.hint)
+        return unread(found, piece.text[start:], piece.text[problem.offset :])
     try:
         return Builder(source, piece.line - 1, piece.indent).declaration(tree)
     except Unbuildable as beyond:
-        return Diagnostic("E001", beyond.message, beyond.span, beyond.hint)
+        return unread(Diagnostic("E001", beyond.message, beyond.span, beyond.hint), piece.text[start:], "")
 
 
 def _no_declaration(piece: _Piece, source: Source, offset: int, word: str) -> Diagnostic:

@@ -115,3 +115,14 @@ def test_bindings_of_one_variable_add_up():
 def test_formulas(formula, truth):
     _, group, _ = template(f"(a: E, b: E) where R(a, b) over {formula}")
     assert group.patterns[:, 0].tolist() == truth
+
+
+@pytest.mark.parametrize(
+    ("where", "keys"),
+    [("(e.w > 0) == (e.k == 5)", [1, 3]), ("true == R(p, e)", [2, 3, 4]), ("x == e.c", [1, 4])],
+)
+def test_comparisons_of_truth_values_and_of_shared_constants(where, keys):
+    tables = {**TABLES, "e": TABLES["e"].assign(c=["x", "z", None, "x"])}
+    text = DECLARATIONS.replace("domain K", "domain C = { x, z }\ndomain K").replace("k : K", "k : K  c : C")
+    grounding = relcrf.parse(f"{text}\ntemplate t(e: E) where {where} over e.d").ground(relcrf.Dataset(tables))
+    assert (grounding.graph.groups[0].scope[0] + 1).tolist() == keys

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from relcrf.errors import Diagnostic, ModelError
 from relcrf.language.check import check, require_valid
@@ -56,10 +58,11 @@ def test_shipped_model_is_sound(path: Path) -> None:
 
 
 BASE = """
-domain Category = { course, faculty, student }
+domain Category = { course, faculty, student, other, shared }
 domain Level = 1..5
 domain Word = open
-domain Price = { 1, 2.5, "on demand" }
+domain Price = { 1, 2.5, "on demand", 3.70 }
+domain Colour = { other, shared }
 entity Page(url) {
     predict category : Category
     predict level : Level
@@ -99,6 +102,8 @@ relation Kind(page: Page, category: Category)
         "(a: Page, b: Page) where Link(a, b) and a < b and Link(a, b).score > 0.5 over a.level < b.level init 1 fixed",
         "(a: Page, b: Page) where a.name == b.name over a.good <=> b.good by cosine(a.v, b.v) l1 0 l2 0.5",
         "(a: Page, b: Page) where Link(a, b) or Link(b, a) over a.level, b.level",
+        "(p: Page) where p.price == 2.50 or p.price != 2.500 over p.good",
+        "(p: Page) over p.category == other or faculty == p.category or (shared == p.category) == p.good",
     ],
 )
 def test_sound_template(clauses: str) -> None:
@@ -127,6 +132,15 @@ def test_sound_template(clauses: str) -> None:
         ("(p: Page) over p.good by p.v + 1", ["E110"]),
         ("(a: Page, b: Page) where a.length < b.length over a.good, b.good", ["W201"]),
         ("(a: Page, b: Page) where not Link(a, b) over a.good, b.good", ["W201"]),
+        ("(p: Page) where p.price == 3.7 and p.price == 3.8 over p.good", ["E105"]),
+        ("(p: Page) over other == shared and p.good", ["E106"]),
+        ("(p: Page) over p.lvl, p.god", ["E101", "E101"]),
+        (
+            "(p: Page) where (p.lvl > 1 or p.length == course) and p.nam == p.nme over p.good",
+            ["E101", "E111", "E101", "E101"],
+        ),
+        ("(p: Page) over p.good by log(p.len, 2) + p.lvl, cosine(p.v)", ["E101", "E101", "E108"]),
+        ("(p: Page, v: Word, w: Word) over p.good per v, w", ["E132", "E132"]),
     ],
 )
 def test_unsound_template(clauses: str, codes: list[str]) -> None:
@@ -154,6 +168,58 @@ def test_names_may_come_before_their_declaration() -> None:
 def test_a_broken_declaration_brings_no_second_diagnostic() -> None:
     text = BASE.replace("relation Link(", "relation Link") + "template t(a: Page) where Link(a, b) over a.level"
     assert [d.code for d in diagnose(text, "m")] == ["E001"]
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ("template a(p: Page) over\ntemplate b(p: Page) where Lnk(p, p) over p.lvl by lg(p.length)", ["E102", "E101", "E102"]),
+        ("relation R(a: Page\ntemplate b(p: Page) where R(p, p) and Lnk(p, p) over p.good per p.topc", ["E102", "E101"]),
+        ("entity F { latent x : 1..2 }\ntemplate b(p: F, q: G) over p.x\ntemplate c(p: Page) over p.lvl", ["E120", "E101"]),
+        ("domain D = { 1, \nentity F { d : D  e : E }\ntemplate b(p: F) where p.d == x over p.good", ["E120", "E101"]),
+        ("relaton R(a: Page)\ntemplate b(p: Page) where R(p) and S(p) over p.good", ["E102"]),
+        ("rule: Link(x, y) => Link(y, x)", []),
+        ("   templat b(p: Page) over p.good\n   template c(p: Page) over p.lvl", ["E101"]),
+        ("template a(p: Page) over p.good\n  relaton R(a: Page)\ntemplate b(p: Page) where R(p) and S(p) over p.good", []),
+    ],
+)  # fmt: skip
+def test_a_broken_declaration_excuses_only_what_it_would_have_declared(text: str, codes: list[str]) -> None:
+    spec, problems = read(BASE + text)
+    assert len(problems) == 1
+    assert [d.code for d in check(spec, problems)] == codes
+
+
+def test_a_long_chain_of_derived_relations_is_checked_quickly() -> None:
+    chain = "".join(f"derive R{k}(a: Page, b: Page) where R{k + 1}(a, b)\n" for k in range(500))
+    template = "template t(p: Page) over p.good"
+    assert check(parse(f"{BASE}{chain}derive R500(a: Page, b: Page) where Link(a, b)\n{template}")) == []
+    (found,) = check(parse(f"{BASE}{chain}derive R500(a: Page, b: Page) where R0(a, b)\n{template}"))
+    assert found.code == "E131" and found.notes[0].count("->") == 501
+
+
+WORDS = """
+p q w course other 1 -2 2.5 "x" "2024-01-31" true p.category p.level p.good p.price p.grade p.words p.length p.name
+p.seen p.spam p.v p.none q.topic Link(p,q) Link(p,q).score About(p,w) Kind(p,other) Kind(p,q) None(p)
+"""
+words = st.sampled_from(WORDS.split())
+operators = st.sampled_from(["==", "!=", "<", "+", "*", "and", "or", "=>", "<=>", "in"])
+phrases = st.recursive(
+    words,
+    lambda inner: st.one_of(
+        st.tuples(inner, operators, inner).map("({0[0]} {0[1]} {0[2]})".format),
+        st.tuples(st.sampled_from(["not ", "-", "log", "cosine", "least"]), inner).map("({0[0]}({0[1]}))".format),
+    ),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(phrases, phrases, phrases, phrases)
+def test_no_expression_brings_a_traceback(where: str, over: str, per: str, by: str) -> None:
+    text = f"template t(p: Page)\nwhere {where}\nover {over}\nper {per}\nby {by}"
+    spec, problems = read(BASE + text)
+    for diagnostic in [*problems, *check(spec, problems)]:
+        assert diagnostic.render() and diagnostic.place is not None
 
 
 def test_require_valid_raises_all_errors_and_returns_warnings() -> None:

@@ -79,4 +79,4 @@ def test_one_slip_gives_one_diagnostic_in_its_line(slips: Callable[[str], Iterat
     wrong = [each for each in judged if not each[0]]
     share = 1 - len(wrong) / len(judged)
     print(f"{slips.__name__}: {share:.3f} of {len(judged)}")
-    assert share >= 0.85, "\n".join(map(str, wrong))
+    assert share >= 0.95, "\n".join(map(str, wrong))

@@ -239,6 +239,8 @@ class _Lowering:
         """An argument is the same as a column: a name is bound to it, a constant compared."""
         if isinstance(argument, Name) and argument.name in self.scope.sorts:
             self._bind(argument.name, column)
+        elif isinstance(argument, Attribute | TupleAttribute):
+            self.filters.append(Compare("==", column, self.term(argument)))
         else:
             self.filters.append(Compare("==", column, self._code(argument, sort)))
 

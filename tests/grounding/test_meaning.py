@@ -126,3 +126,18 @@ def test_comparisons_of_truth_values_and_of_shared_constants(where, keys):
     text = DECLARATIONS.replace("domain K", "domain C = { x, z }\ndomain K").replace("k : K", "k : K  c : C")
     grounding = relcrf.parse(f"{text}\ntemplate t(e: E) where {where} over e.d").ground(relcrf.Dataset(tables))
     assert (grounding.graph.groups[0].scope[0] + 1).tolist() == keys
+
+
+def test_an_attribute_may_be_looked_for_in_a_bag():
+    text = """
+    domain D = { x, y }
+    domain W = open
+    entity E { predict d : D  main : W  words : bag of W }
+    template t(a: E, b: E) where a.main in b.words over a.d, b.d
+    """
+    tables = {
+        "e": pd.DataFrame({"id": [1, 2, 3], "d": ["x", None, "y"], "main": ["u", "v", None]}),
+        "e_words": pd.DataFrame({"e": [1, 2, 2], "word": ["v", "u", "w"]}),
+    }
+    (group,) = relcrf.parse(text).ground(relcrf.Dataset(tables)).graph.groups
+    assert sorted(zip(*(place.tolist() for place in group.scope), strict=True)) == [(0, 1), (1, 0)]

@@ -32,8 +32,11 @@ from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing
 from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.graph.reduction import Role
+from relcrf.grounding.derive import Progress
 from relcrf.grounding.estimate import DEFAULT_BUDGET
-from relcrf.grounding.ground import Grounding, Progress, TemplatePlan, VariableBlock, derive_all, ground, plan
+from relcrf.grounding.ground import Grounding, ground, prepare
+from relcrf.grounding.preview import TemplatePlan, plan
+from relcrf.grounding.variables import VariableBlock
 from relcrf.language.check import require_valid
 from relcrf.language.parse import read
 from relcrf.language.render import render
@@ -54,12 +57,17 @@ def load(path: str | os.PathLike[str]) -> Model:
     except UnicodeDecodeError as error:
         message = f"the model '{path}' is no UTF-8 text: byte {error.start} is wrong"
         raise ModelError(Diagnostic("E004", message, hint="save it as UTF-8")) from None
-    return parse(text, str(path))
+    return parse(text, str(path), Path(path).parent)
 
 
-def parse(text: str, name: str = "<model>") -> Model:
-    """The model of a text; `name` is what messages call it. For errors see `load`."""
-    spec, problems = read(text, name)
+def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model:
+    """The model of a text. For errors see `load`.
+
+    Args:
+        name: what messages call the text.
+        folder: where the files that it includes are looked for; None admits none.
+    """
+    spec, problems = read(text, name, folder)
     warnings = require_valid(spec, problems)
     return Model(spec, tuple(warnings))
 
@@ -81,13 +89,13 @@ class Model:
 
     @property
     def text(self) -> str:
-        """The text that it was read from."""
-        return self.spec.source.text if self.spec.source else self.to_rcrf()
+        """The text that it was read from, with all that it includes."""
+        return self.spec.source.text if self.spec.source and not self.spec.included else render(self.spec.flat())
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> list[TemplatePlan]:
         """What each template will ground into, counted and not grounded."""
         bound = bind(self.spec, data)
-        derive_all(bound, budget)
+        prepare(bound, budget)
         return plan(bound, budget)
 
     def ground(
@@ -178,7 +186,7 @@ def fit(
 
 
 def training_problem(grounding: Grounding, hidden: np.ndarray | None = None) -> Problem:
-    """Labelled variables as targets, all others left out.
+    """Labelled variables as targets, latent ones free and without a state, all others left out.
 
     Raises:
         DataError: where nothing is labelled.
@@ -190,7 +198,7 @@ def training_problem(grounding: Grounding, hidden: np.ndarray | None = None) -> 
         names = listing(block.name for block in grounding.blocks)
         hint = "give some things a label to learn from"
         raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
-    roles = np.where(labelled, Role.FREE, Role.ABSENT).astype(np.int8)
+    roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
     return Problem(grounding.graph, roles, grounding.states)
 
 
@@ -282,7 +290,7 @@ class Prediction:
 
     @cached_property
     def attributes(self) -> list[str]:
-        """The predicted attributes, as `Entity.attribute`."""
+        """What is random: attributes as `Entity.attribute`, relations by their names."""
         return [block.name for block in self.grounding.blocks]
 
     def block(self, attribute: str | None) -> VariableBlock:
@@ -316,15 +324,14 @@ class Prediction:
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
     def table(self, attribute: str | None = None) -> Frame:
-        """One row a query: the thing's key, the most probable value, its probability, its value in the most probable
-        joint state, and (up to 50 values) the probability of each value.
+        """One row a query: the thing's key or the tuple's arguments, the most probable value, its probability, its value
+        in the most probable joint state, and (up to 50 values) the probability of each value.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
         values = np.asarray(block.values, dtype=object)
         best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
-        declared = self.grounding.spec.entity(block.entity)
-        keys = self.grounding.keys[block.entity][self.variables(attribute) - block.start]
+        queried = self.variables(attribute) - block.start
         columns: dict[str, np.ndarray] = {}
 
         def add(name: str, column: np.ndarray) -> None:
@@ -333,8 +340,9 @@ class Prediction:
                 name += "_"
             columns[name] = column
 
-        add(declared.key if declared else "id", keys)
-        add(block.attribute, values[best])
+        for name, texts in zip(block.columns, self.grounding.arguments(block), strict=True):
+            add(name, texts[queried])
+        add(block.attribute or "value", values[best])
         add("probability", probabilities[np.arange(len(nodes)), best])
         add("joint", values[self.inferred.map_states[nodes]])
         if len(block.values) <= 50:

@@ -54,7 +54,7 @@ class Diagnostic:
     """One mistake (or one doubt): what, where, and what to do about it.
 
     Args:
-        code: stable name, `E...` for errors and `W...` for warnings; `docs/errors.md` has an entry for each.
+        code: stable name, `E...` for errors and `W...` for warnings; `docs/errors/` has a page for each.
         message: what is wrong, in one line.
         place: where, in a model text or in a table.
         hint: what to do.

@@ -1,7 +1,6 @@
-"""The house: imports run one way, none hides in a function, every code is documented."""
+"""The house: imports run one way, and none hides in a function."""
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -61,13 +60,6 @@ def test_imports_run_down(path):
                 assert module.split(".")[1] not in WORDS, f"{own} is of the numbers' wing and imports {module}"
         if node not in tree.body:
             assert module.split(".")[0] in OPTIONAL, f"{own} hides the import of {module}"
-
-
-def test_every_code_is_documented():
-    documented = (PACKAGE.parent / "docs" / "errors.md").read_text()
-    used = {code for path in FILES for code in re.findall(r'"([EW]\d{3})"', path.read_text())}
-    assert len(used) > 50
-    assert sorted(code for code in used if code not in documented) == []
 
 
 def test_files_have_one_subject():

@@ -24,7 +24,8 @@ from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 from relcrf.graph.weights import WeightBlock, WeightLayout
-from relcrf.grounding.ground import KeyDictionary, TemplateInfo
+from relcrf.grounding.ground import TemplateInfo
+from relcrf.grounding.keys import KeyDictionary
 from relcrf.language.parse import parse
 from relcrf.language.render import render
 from relcrf.learning.lbfgs import State
@@ -38,7 +39,8 @@ SAVE_EVERY = 5.0
 
 def partial_name(folder: Path) -> Path:
     """Where an unfinished run stands."""
-    return folder.with_name(folder.name + ".partial")
+    whole = Path(os.path.abspath(folder))  # `.` has no name of its own
+    return whole.with_name(whole.name + ".partial")
 
 
 def require_writable(folder: Path, *, resume: bool, force: bool) -> None:
@@ -187,7 +189,9 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float]) -> N
         },
     }
     source = learned.spec.source
-    _write_text(partial / "model.rcrf", source.text if source else render(learned.spec))
+    _write_text(
+        partial / "model.rcrf", source.text if source and not learned.spec.included else render(learned.spec.flat())
+    )
     _write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
         _write_array(partial / f"{name}.npy", vector)

@@ -30,8 +30,9 @@ from relcrf.cli.output import (
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.errors import BudgetError, Diagnostic, UsageError
-from relcrf.grounding.ground import Grounding, derive_all
-from relcrf.grounding.ground import plan as plan_templates
+from relcrf.grounding.ground import Grounding, prepare
+from relcrf.grounding.preview import plan as plan_templates
+from relcrf.model.rules import all_templates
 
 
 def check(
@@ -75,7 +76,7 @@ def plan(
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
         bound = bind(loaded.spec, Dataset(data, memory=memory))
-        derive_all(bound, budget, watch.grounding)
+        prepare(bound, budget, watch.grounding)
         watch.phase("counting")
         rows = plan_templates(bound, budget)
     over = [row for row in rows if row.bindings > budget]
@@ -97,7 +98,7 @@ def plan(
                 "E320",
                 f"'{row.name}' would ground into {'' if row.is_exact else 'up to '}{row.bindings:,} bindings, "
                 f"over the budget of {budget:,}",
-                next(t.span for t in loaded.spec.templates if t.name == row.name),
+                next((t.span for t in all_templates(loaded.spec) if t.name == row.name), None),
                 "tie its binders with a relation or an equality in 'where', or raise the budget with --budget",
             )
             for row in over
@@ -132,10 +133,7 @@ def ground(
             table(f"factors of {show}", ("template", "scope", "features"), [tuple(f.values()) for f in factors])
         return
     graph = grounding.graph
-    rows = [
-        (info.name, info.bindings, group.n_factors, graph.layout.blocks[group.block].size, group.nbytes)
-        for info, group in zip(grounding.templates, graph.groups, strict=True)
-    ]
+    rows = [_grounded(grounding, name, bindings) for name, bindings in grounding.bindings.items()]
     labelled = int((grounding.states >= 0).sum())
     if as_json:
         names = ("bindings", "factors", "weights", "bytes")
@@ -158,6 +156,15 @@ def ground(
     )
 
 
+def _grounded(grounding: Grounding, template: str, bindings: int) -> tuple[str, int, int, int, int]:
+    """Name, bindings, factors, weights and bytes of what a template has grounded into."""
+    graph = grounding.graph
+    named = zip(grounding.group_names, graph.groups, strict=True)
+    groups = [group for name, group in named if name == template]
+    size = graph.layout.blocks[groups[0].block].size if groups else 0
+    return template, bindings, sum(g.n_factors for g in groups), size, sum(g.nbytes for g in groups)
+
+
 def find_variable(grounding: Grounding, text: str) -> int:
     """The variable that `Entity(key).attribute` names.
 
@@ -165,11 +172,9 @@ def find_variable(grounding: Grounding, text: str) -> int:
         UsageError: where there is none.
     """
     for block in grounding.blocks:
-        start, stop = f"{block.entity}(", f").{block.attribute}"
-        if text.startswith(start) and text.endswith(stop):
-            found = np.flatnonzero(grounding.keys[block.entity] == text[len(start) : -len(stop)])
-            if len(found):
-                return block.start + int(found[0])
+        for k, arguments in enumerate(zip(*grounding.arguments(block), strict=True)):
+            if block.spell(arguments) == text:
+                return block.start + k
     example = grounding.label(0) if grounding.graph.n_variables else "Page(12).category"
     raise UsageError(Diagnostic("E313", f"there is no variable '{text}'", hint=f"name one like {example}"))
 
@@ -177,7 +182,8 @@ def find_variable(grounding: Grounding, text: str) -> int:
 def factors_of(grounding: Grounding, variable: int) -> list[dict[str, str]]:
     """The factors that touch a variable: template, scope, and features with their values."""
     out = []
-    for info, group in zip(grounding.templates, grounding.graph.groups, strict=True):
+    for template, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
+        info = grounding.templates[group.block]
         touching = np.zeros(group.n_factors, dtype=bool)
         for place in group.scope:
             touching |= place == variable
@@ -188,5 +194,5 @@ def factors_of(grounding: Grounding, variable: int) -> list[dict[str, str]]:
                 label = ", ".join((*key, *(() if name == "1" and key else (name,))))
                 features.append(label if value == 1.0 else f"{label} = {value:.4g}")
             scope = ", ".join(grounding.label(int(place[factor])) for place in group.scope)
-            out.append({"template": info.name, "scope": scope, "features": "; ".join(features)})
+            out.append({"template": template, "scope": scope, "features": "; ".join(features)})
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,7 +36,7 @@ from relcrf.cli.output import (
 )
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import require_writable
-from relcrf.errors import ConvergenceError, Diagnostic, UsageError
+from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.grounding.ground import Grounding
 
@@ -92,7 +93,11 @@ def train(
                 f"interrupted; the state is in {partial}: go on with the same command and --resume", style="red"
             )
             raise typer.Exit(130) from None
+        except RelcrfError:
+            shutil.rmtree(partial)  # refused, not interrupted: there is nothing to go on with
+            raise
     if strict and not fit.learned.converged:
+        shutil.rmtree(partial)
         message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
         raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
     learned = replace(fit.learned, log=tuple(monitor.log))

@@ -9,8 +9,16 @@ def entity_table(entity: str) -> str:
 
 
 def relation_table(relation: str) -> str:
-    """Columns `a0`, `a1`, ... for the arguments, and one for each attribute. Derived relations as well."""
+    """Columns `a0`, `a1`, ... for the arguments, and one for each attribute; of random relations `vid` and `state`.
+
+    Derived relations as well.
+    """
     return f"rel.{relation}"
+
+
+def listed_table(relation: str) -> str:
+    """The tuples of a random relation that the data lists: `a0`, `a1`, ..., `state`."""
+    return f"lst.{relation}"
 
 
 def bag_table(entity: str, attribute: str) -> str:
@@ -19,7 +27,7 @@ def bag_table(entity: str, attribute: str) -> str:
 
 
 def domain_table(domain: str) -> str:
-    """Columns `code`, `value`: the dictionary of an open domain."""
+    """Columns `code`, `value`: the dictionary of a domain."""
     return f"dom.{domain}"
 
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.grounding.ground import Grounding
+from relcrf.grounding.variables import VariableBlock, argument_codes
 
 
 @dataclass(frozen=True)
 class Split:
-    """A column that every entity with a predicted attribute has; each of its values is a fold.
+    """A column that every entity with something random about it has; each of its values is a fold.
 
     Args:
         fold: of each variable, an index into `values`, shape (n_variables,).
@@ -40,8 +41,20 @@ def split_by(grounding: Grounding, column: str) -> Split:
     """The split of a ground graph by a column.
 
     Raises:
-        DataError: where the table of an entity with a predicted attribute does not have it.
+        DataError: where the table of an entity with something random about it does not have it.
     """
-    parts = [grounding.bound.raw_column(block.entity, column) for block in grounding.blocks]
+    parts = [_column(grounding, block, column) for block in grounding.blocks]
     values, fold = np.unique(np.concatenate(parts).astype(str), return_inverse=True)
     return Split(column, fold, tuple(values.tolist()))
+
+
+def _column(grounding: Grounding, block: VariableBlock, column: str) -> np.ndarray:
+    """The column's value for each variable of a block: the thing's; for a tuple, that of its first argument that has it."""
+    bound = grounding.bound
+    entities = [k for k, sort in enumerate(block.sorts) if grounding.spec.entity(sort)]
+    if not entities:
+        message = f"'{block.name}' is about no things, and cannot be split by a column of theirs"
+        raise DataError(Diagnostic("E342", message, hint="give it an argument that is an entity"))
+    having = [k for k in entities if bound.has_column(block.sorts[k], column)]
+    chosen = (having or entities)[0]
+    return np.asarray(bound.raw_column(block.sorts[chosen], column)[argument_codes(bound, block)[chosen]])

@@ -2,69 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 
 import numpy as np
 
-from relcrf.data.binding import Bound
-from relcrf.data.dataset import quoted
-from relcrf.data.names import relation_table
-from relcrf.errors import DataError, Diagnostic, UsageError
+from relcrf.data.bound import Bound
+from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding import sql
-from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, measure, require
-from relcrf.grounding.lower import Facts, KeyColumn, LoweredTemplate, lower_derived, lower_template
-from relcrf.grounding.nearest import nearest_neighbours
-from relcrf.grounding.patterns import is_table, state_patterns
-from relcrf.language.render import expression
-from relcrf.model.expressions import Atom, Attribute, Function, walk
-from relcrf.model.spec import Derived, ModelSpec, Nearest
-from relcrf.model.types import Bool, DomainType, EntityType
+from relcrf.grounding.derive import Progress, derive_all, facts_of
+from relcrf.grounding.estimate import DEFAULT_BUDGET, measure, require
+from relcrf.grounding.keys import KeyDictionary, encode_keys, unite
+from relcrf.grounding.lower import Facts, LoweredTemplate, lower_template
+from relcrf.grounding.patterns import pattern_names, state_patterns
+from relcrf.grounding.rows import features_of
+from relcrf.grounding.variables import (
+    VariableBlock,
+    argument_texts,
+    make_random_relations,
+    states_of,
+    values_of,
+    variable_blocks,
+)
+from relcrf.model.expressions import Atom, Attribute
+from relcrf.model.spec import ModelSpec, Options, Template
 
-BOOL_VALUES = ("false", "true")
-
-
-@dataclass(frozen=True)
-class VariableBlock:
-    """The variables of one predicted attribute: variable `start + vid` is the thing's."""
-
-    entity: str
-    attribute: str
-    start: int
-    count: int
-    values: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return f"{self.entity}.{self.attribute}"
-
-
-@dataclass(frozen=True)
-class KeyDictionary:
-    """What the keys of a template's `per` stand for.
-
-    Args:
-        domain: where the only key is a value of a domain, that domain; its codes are the keys.
-        values: texts of the keys, one tuple for each; as many columns as `per` has keys.
-    """
-
-    domain: str | None
-    values: tuple[tuple[str, ...], ...]
+HARD = 1000.0
+"""The price of failing a hard formula, in nats: e to the power -1000 is no probability that a computer can hold."""
 
 
 @dataclass(frozen=True)
 class TemplateInfo:
-    """What the numbers of a template's group mean.
+    """What the numbers of a weight block mean.
 
     Args:
+        name: of the weights: the template's, unless templates share them by another name.
         features: how each `by` feature is spelt; `1` for the constant.
         patterns: how each pattern is spelt.
-        bindings: how many there are.
+        bindings: of all templates that use the weights.
     """
 
     name: str
@@ -85,7 +63,10 @@ class Grounding:
 
     Args:
         states: of each variable in the data, shape (n_variables,), int32; -1 where missing.
-        templates: one for each group of the graph.
+        templates: one for each block of weights.
+        group_names: the template of each group of the graph. One whose formula looks at evidence has a group for each
+            case of the evidence that does not decide the formula, so perhaps none.
+        bindings: of each template, by name.
         domains: the values of every domain, in the order of the codes.
     """
 
@@ -95,6 +76,8 @@ class Grounding:
     blocks: tuple[VariableBlock, ...]
     states: np.ndarray
     templates: tuple[TemplateInfo, ...]
+    group_names: tuple[str, ...]
+    bindings: Mapping[str, int]
     domains: Mapping[str, tuple[str, ...]]
 
     def block_of(self, variable: int) -> VariableBlock:
@@ -102,233 +85,194 @@ class Grounding:
         return next(b for b in self.blocks if b.start <= variable < b.start + b.count)
 
     @cached_property
-    def keys(self) -> dict[str, np.ndarray]:
-        """The keys of every entity with a predicted attribute."""
-        return {entity: self.bound.keys(entity) for entity in {b.entity for b in self.blocks}}
+    def latent(self) -> np.ndarray:
+        """Which variables are never observed, shape (n_variables,), bool."""
+        return np.repeat([b.is_latent for b in self.blocks], [b.count for b in self.blocks]).astype(bool)
+
+    @cached_property
+    def _arguments(self) -> dict[str, list[np.ndarray]]:
+        return {}
+
+    def arguments(self, block: VariableBlock) -> list[np.ndarray]:
+        """The keys and values that tell a block's variables apart, as text: a column for each of `block.sorts`."""
+        if block.name not in self._arguments:
+            self._arguments[block.name] = argument_texts(self.bound, block)
+        return self._arguments[block.name]
 
     def label(self, variable: int) -> str:
-        """A variable as people name it: `Page(12).category`."""
+        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
         block = self.block_of(variable)
-        return f"{block.entity}({self.keys[block.entity][variable - block.start]}).{block.attribute}"
+        return block.spell(tuple(str(column[variable - block.start]) for column in self.arguments(block)))
 
 
-@dataclass(frozen=True)
-class TemplatePlan:
-    """What a template will ground into; see `relcrf plan`."""
-
-    name: str
-    bindings: int
-    factors: int
-    weights: int
-    bytes: int
-    is_exact: bool
-
-
-Progress = Callable[[str], None]
-
-
-def facts_of(bound: Bound) -> Facts:
-    return Facts(bound.spec, bound.domains, bound.vector_lengths)
-
-
-def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
-    """Makes the tables of the derived relations, each after those that it reads.
+def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
+    """Makes the tables of the derived and random relations.
 
     Raises:
         BudgetError: where one has more tuples than the budget.
     """
-    facts = facts_of(bound)
-    for derived in _in_order(bound.spec):
-        progress(derived.name)
-        if isinstance(derived.definition, Nearest):
-            _derive_nearest(bound, derived, derived.definition)
-            continue
-        plan = lower_derived(derived, facts)
-        require(measure(bound.connection, plan, budget), budget, derived.name, derived.span, plan)
-        bound.connection.execute(sql.create(plan, relation_table(derived.name)))
-
-
-def _in_order(spec: ModelSpec) -> list[Derived]:
-    done: dict[str, Derived] = {}
-
-    def visit(derived: Derived) -> None:
-        if derived.name in done:
-            return
-        if not isinstance(derived.definition, Nearest):
-            for node in walk(derived.definition):
-                used = spec.relation(node.relation) if isinstance(node, Atom) else None
-                if isinstance(used, Derived):
-                    visit(used)
-        done[derived.name] = derived
-
-    for derived in spec.derived:
-        visit(derived)
-    return list(done.values())
-
-
-def _derive_nearest(bound: Bound, derived: Derived, nearest: Nearest) -> None:
-    assert isinstance(nearest.measure, Function)
-    vector = nearest.measure.arguments[0]
-    assert isinstance(vector, Attribute)
-    vectors = bound.vectors(derived.parameters[0].sort, vector.attribute)
-    a, b = nearest_neighbours(vectors, nearest.count, nearest.measure.name)
-    bound.connection.register("neighbours", {"a0": a, "a1": b})
-    table = quoted(relation_table(derived.name))
-    bound.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT a0, a1 FROM neighbours")
-    bound.connection.unregister("neighbours")
-
-
-def plan(bound: Bound, budget: int = DEFAULT_BUDGET) -> list[TemplatePlan]:
-    """What each template will ground into, without grounding it. Derived relations must be there (`derive_all`).
-
-    Templates over the budget are told with what is known, and not refused.
-    """
-    facts = facts_of(bound)
-    out = []
-    for template in bound.spec.templates:
-        lowered = lower_template(template, facts)
-        size = measure(bound.connection, lowered.plan, budget)
-        out.append(_plan_one(bound, lowered, size))
-    return out
-
-
-def _plan_one(bound: Bound, lowered: LoweredTemplate, size: Size) -> TemplatePlan:
-    n = size.bindings
-    width = max(1, len(lowered.features))
-    n_keys = _count_keys(bound, lowered) if size.is_exact else 0
-    n_patterns = _n_joint_states(bound, lowered) if is_table(lowered.template.over) else 1
-    n_bytes = 4 * len(lowered.variables) * n
-    if len(lowered.variables) > 1:
-        n_bytes += (4 * n if lowered.keys else 0) + 8 * len(lowered.features) * n
-        factors = n
-    else:
-        ((factors,),) = bound.connection.execute(sql.count_distinct(lowered.plan, ["v0"])).fetchall() if n else ((0,),)
-        n_bytes = _unary_bytes(n, int(factors), width, bool(lowered.keys), bool(lowered.features))
-    return TemplatePlan(lowered.template.name, n, int(factors), n_keys * width * n_patterns, n_bytes, size.is_exact)
-
-
-def _unary_bytes(n: int, variables: int, width: int, has_keys: bool, has_values: bool) -> int:
-    """Bytes of a unary group of n bindings on so many variables; see `_unary_features`."""
-    if n == variables:
-        return 4 * variables + (4 * n if has_keys else 0) + (8 * n * width if has_values else 0)
-    if not has_keys:
-        return 4 * variables + 8 * variables * width
-    return 4 * variables + 8 * (variables + 1) + (4 + (4 if has_values else 0)) * n * width
-
-
-def _count_keys(bound: Bound, lowered: LoweredTemplate) -> int:
-    if not lowered.keys:
-        return 1
-    known = [_known_values(bound, key) for key in lowered.keys]
-    if len(known) == 1 and known[0] is not None:
-        return len(known[0])
-    names = [key.output for key in lowered.keys]
-    ((n,),) = bound.connection.execute(sql.count_distinct(lowered.plan, names)).fetchall()
-    return int(n)
-
-
-def _values_of(bound: Bound, entity: str, attribute: str) -> tuple[str, ...]:
-    declared = bound.spec.entity(entity)
-    found = declared.attribute(attribute) if declared else None
-    assert found is not None
-    return BOOL_VALUES if isinstance(found.type, Bool) else bound.domains[getattr(found.type, "domain", "")]
-
-
-def _n_joint_states(bound: Bound, lowered: LoweredTemplate) -> int:
-    sizes = [len(_values_of(bound, lowered.scope.sorts[t.binder], t.attribute)) for t in lowered.terms]
-    return int(np.prod(sizes))
+    derive_all(bound, budget, progress)
+    make_random_relations(bound, facts_of(bound), budget)
 
 
 def ground(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> Grounding:
-    """Grounds every template. Derived relations are made first.
+    """Grounds every template, but no candidates. Derived and random relations are made first.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget.
-        DataError: where a feature is not finite, or a predicted attribute has no values.
+        DataError: where a feature is not finite, or a random attribute has no values.
     """
-    derive_all(bound, budget, progress)
+    prepare(bound, budget, progress)
     facts = facts_of(bound)
-    lowered = [lower_template(template, facts) for template in bound.spec.templates]
+    templates = [t for t in facts.spec.templates if not t.is_candidate]
+    lowered = [lower_template(template, facts) for template in templates]
     for one in lowered:
         size = measure(bound.connection, one.plan, budget)
         require(size, budget, one.template.name, one.template.span, one.plan)
-    blocks = _variable_blocks(bound)
-    start = {(b.entity, b.attribute): b.start for b in blocks}
+    blocks = variable_blocks(bound)
     cardinality = np.repeat([len(b.values) for b in blocks], [b.count for b in blocks]).astype(np.int32)
-    states = [bound.codes(b.entity, b.attribute) for b in blocks]
-    groups, weights, infos = [], [], []
-    for k, one in enumerate(lowered):
-        progress(one.template.name)
-        group, info = _ground_template(bound, one, k, start)
-        groups.append(group)
-        infos.append(info)
-        options = one.template.options
-        weights.append(
-            WeightBlock(
-                one.template.name,
-                group.features.n_features,
-                group.n_patterns,
-                options.init or 0.0,
-                options.fixed,
-                options.l1,
-                options.l2,
-            )
-        )
-    graph = FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(weights)))
-    return Grounding(bound.spec, bound, graph, tuple(blocks), np.concatenate(states), tuple(infos), dict(bound.domains))
+    states = [states_of(bound, block) for block in blocks]
+    sharing: dict[str, list[LoweredTemplate]] = {}
+    for one in lowered:
+        sharing.setdefault(one.template.weights, []).append(one)
+    made = _Made(bound, facts, {(b.owner, b.attribute): b.start for b in blocks})
+    for name, members in sharing.items():
+        made.add(name, members, progress)
+    graph = FactorGraph(cardinality, tuple(made.groups), WeightLayout(tuple(made.weights)))
+    return Grounding(
+        bound.spec,
+        bound,
+        graph,
+        tuple(blocks),
+        np.concatenate(states) if states else np.empty(0, dtype=np.int32),
+        tuple(made.infos),
+        tuple(made.names),
+        made.bindings,
+        dict(bound.domains),
+    )
 
 
-def _variable_blocks(bound: Bound) -> list[VariableBlock]:
-    blocks, start = [], 0
-    for entity in bound.spec.entities:
-        for attribute in entity.attributes:
-            if not attribute.predicted:
+@dataclass(frozen=True)
+class _Rows:
+    """The bindings of one template.
+
+    Args:
+        scope: variables, a column for each place.
+        evidence: truths and codes of the formula's evidence, a column for each part; -1 where missing.
+        columns: features.
+    """
+
+    scope: list[np.ndarray]
+    evidence: list[np.ndarray]
+    key: np.ndarray | None
+    keys: KeyDictionary | None
+    columns: list[np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.scope[0])
+
+
+class _Made:
+    """Groups and blocks of weights in the making."""
+
+    def __init__(self, bound: Bound, facts: Facts, start: Mapping[tuple[str, str | None], int]) -> None:
+        self.bound, self.facts, self.start = bound, facts, start
+        self.groups: list[FactorGroup] = []
+        self.names: list[str] = []
+        self.weights: list[WeightBlock] = []
+        self.infos: list[TemplateInfo] = []
+        self.bindings: dict[str, int] = {}
+
+    def add(self, name: str, members: Sequence[LoweredTemplate], progress: Progress) -> None:
+        """The templates that share one block of weights."""
+        fetched = []
+        for one in members:
+            progress(one.template.name)
+            fetched.append(self._fetch(one))
+        codes, keys = unite([(rows.key, rows.keys) for rows in fetched])
+        n_keys = len(keys.values) if keys else 0
+        first = members[0]
+        patterns = pattern_names(first, self._values(first))
+        features = first.feature_names or ("1",)
+        for one, rows, key in zip(members, fetched, codes, strict=True):
+            self._check_width(one, first)
+            self.bindings[one.template.name] = len(rows)
+            self._groups(one, rows, key, n_keys)
+        self.infos.append(TemplateInfo(name, features, patterns, keys, sum(len(rows) for rows in fetched)))
+        self.weights.append(_weight_block(name, members, (n_keys if keys else 1) * len(features), len(patterns)))
+
+    def _check_width(self, one: LoweredTemplate, first: LoweredTemplate) -> None:
+        if max(1, len(one.features)) != max(1, len(first.features)):
+            message = f"'{one.template.name}' and '{first.template.name}' share weights, but not the number of features"
+            hint = "the vectors in their 'by' have different lengths"
+            raise DataError(Diagnostic("E224", message, one.template.span, hint))
+
+    def _values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
+        return [values_of(self.bound, kind) for kind in lowered.kinds]
+
+    def _groups(self, lowered: LoweredTemplate, rows: _Rows, key: np.ndarray | None, n_keys: int) -> None:
+        """A group for each case of the evidence in the formula; where every state is the same to it, it is no factor."""
+        values = self._values(lowered)
+        parts = [node for node, _ in lowered.evidence]
+        for case, chosen in _cases(rows):
+            patterns = state_patterns(lowered, values, dict(zip(parts, case, strict=True)))
+            if not lowered.is_table and patterns is not None and patterns.min() == patterns.max():
                 continue
-            values = _values_of(bound, entity.name, attribute.name)
-            if not values:
-                message = f"the domain of {entity.name}.{attribute.name} has no value in the data"
-                raise DataError(
-                    Diagnostic("E221", message, hint="label some things, or give the domain's values in the model")
-                )
-            blocks.append(VariableBlock(entity.name, attribute.name, start, bound.sizes[entity.name], values))
-            start += bound.sizes[entity.name]
-    return blocks
+            columns = [column[chosen] for column in rows.columns]
+            scope, features = features_of(
+                [v[chosen] for v in rows.scope], key if key is None else key[chosen], n_keys, columns
+            )
+            cardinalities = tuple(len(v) for v in values)
+            self.groups.append(FactorGroup(tuple(scope), cardinalities, features, patterns, len(self.infos)))
+            self.names.append(lowered.template.name)
+
+    def _fetch(self, lowered: LoweredTemplate) -> _Rows:
+        order = [*lowered.variables, *(key.output for key in lowered.keys), *lowered.features[:4]]
+        found = self.bound.connection.execute(sql.fetch(lowered.plan, order)).fetchnumpy()
+        bindings = len(found["v0"])
+        scope = []
+        for output, term in zip(lowered.variables, lowered.terms, strict=True):
+            variable = _complete(found.pop(output)).astype(np.int32, copy=False)
+            offset = self._offset(lowered, term)
+            scope.append(variable + np.int32(offset) if offset else variable)
+        evidence = [_filled(found.pop(name), -1).astype(np.int32) for _, name in lowered.evidence]
+        # A missing feature is no evidence: 0, as if the thing were not there.
+        columns = [_filled(found.pop(name).astype(np.float64), 0.0) for name in lowered.features]
+        for name, column in zip(lowered.feature_names, columns, strict=True):
+            if not np.isfinite(column).all():
+                message = f"the feature '{name}' of template '{lowered.template.name}' is not finite for some bindings"
+                hint = "guard the expression, for instance with log1p or least"
+                raise DataError(Diagnostic("E222", message, hint=hint, notes=(f"{bindings:,} bindings",)))
+        key, keys = encode_keys(self.bound, lowered.keys, [_complete(found.pop(k.output)) for k in lowered.keys])
+        return _Rows(scope, evidence, key, keys, columns)
+
+    def _offset(self, lowered: LoweredTemplate, term: Attribute | Atom) -> int:
+        """The first variable of the block that a term's variables are in."""
+        if isinstance(term, Atom):
+            return self.start[term.relation, None]
+        return self.start[lowered.scope.sorts[term.binder], term.attribute]
 
 
-def _ground_template(
-    bound: Bound, lowered: LoweredTemplate, block: int, start: Mapping[tuple[str, str], int]
-) -> tuple[FactorGroup, TemplateInfo]:
-    order = [*lowered.variables, *(key.output for key in lowered.keys), *lowered.features[:4]]
-    found = bound.connection.execute(sql.fetch(lowered.plan, order)).fetchnumpy()
-    bindings = len(found["v0"])
-    sorts = lowered.scope.sorts
-    scope = []
-    for output, term in zip(lowered.variables, lowered.terms, strict=True):
-        variable = _complete(found.pop(output)).astype(np.int32, copy=False)
-        offset = start[sorts[term.binder], term.attribute]
-        scope.append(variable + np.int32(offset) if offset else variable)
-    # A missing feature is no evidence: 0, as if the thing were not there.
-    columns = [np.ma.filled(np.ma.asarray(found.pop(name)).astype(np.float64), 0.0) for name in lowered.features]
-    for name, column in zip(lowered.feature_names, columns, strict=True):
-        if not np.isfinite(column).all():
-            message = f"the feature '{name}' of template '{lowered.template.name}' is not finite for some bindings"
-            hint = "guard the expression, for instance with log1p or least"
-            raise DataError(Diagnostic("E222", message, hint=hint, notes=(f"{bindings:,} bindings",)))
-    key, keys = _encode_keys(bound, lowered.keys, found)
-    values = [_values_of(bound, sorts[t.binder], t.attribute) for t in lowered.terms]
-    over = lowered.template.over
-    patterns = state_patterns(over, lowered.scope, bound.spec, values)
-    n_keys = len(keys.values) if keys else 0
-    features: AbstractFeatures
-    if len(scope) == 1:
-        scope, features = _unary_features(scope[0], key, n_keys, columns)
-    else:
-        features = _features(len(scope[0]), key, n_keys, columns)
-    cardinalities = tuple(len(v) for v in values)
-    group = FactorGroup(tuple(scope), cardinalities, features, patterns, block)
-    names = _pattern_names(lowered, values)
-    info = TemplateInfo(lowered.template.name, lowered.feature_names or ("1",), names, keys, bindings)
-    return group, info
+def _cases(rows: _Rows) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:
+    """The combinations of evidence that there are, and the bindings of each, in order."""
+    if not rows.evidence:
+        return [((), slice(None))]
+    if not len(rows):
+        return []
+    table = np.column_stack(rows.evidence)
+    distinct, inverse = np.unique(table, axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    return [(tuple(int(v) for v in case), np.flatnonzero(inverse == k)) for k, case in enumerate(distinct)]
+
+
+def _weight_block(name: str, members: Sequence[LoweredTemplate], n_features: int, n_patterns: int) -> WeightBlock:
+    """The weights that some templates share; only one of them gives the options."""
+    templates: list[Template] = [one.template for one in members]
+    if templates[0].is_hard:
+        return WeightBlock(name, n_features, n_patterns, HARD, fixed=True)
+    options = next((t.options for t in templates if t.options != Options(weights=t.options.weights)), Options())
+    start = options.init or 0.0
+    return WeightBlock(name, n_features, n_patterns, start, options.fixed, options.l1, options.l2)
 
 
 def _complete(column: np.ndarray) -> np.ndarray:
@@ -338,82 +282,5 @@ def _complete(column: np.ndarray) -> np.ndarray:
     return column
 
 
-def _pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
-
-    if not is_table(lowered.template.over):
-        return (expression(lowered.template.over[0]),)
-    if np.prod([float(len(v)) for v in values]) > 1_000_000:
-        message = f"the table of template '{lowered.template.name}' has more than a million states"
-        raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over', such as a.x == b.x"))
-    return tuple(", ".join(states) for states in product(*values))
-
-
-def _known_values(bound: Bound, key: KeyColumn) -> tuple[str, ...] | None:
-    """The texts of a key's codes, where codes are known before the data is read."""
-    if isinstance(key.kind, DomainType):
-        return bound.domains[key.kind.domain]
-    if isinstance(key.kind, EntityType):
-        return tuple(str(k) for k in bound.keys(key.kind.entity))
-    if isinstance(key.kind, Bool):
-        return BOOL_VALUES
-    return None
-
-
-def _encode_keys(
-    bound: Bound, keys: tuple[KeyColumn, ...], found: dict[str, np.ndarray]
-) -> tuple[np.ndarray | None, KeyDictionary | None]:
-    """Dense codes of the key combinations, shape (n_bindings,), and what they stand for."""
-    if not keys:
-        return None, None
-    codes, texts = [], []
-    for key in keys:
-        column = _complete(found.pop(key.output))
-        known = _known_values(bound, key)
-        if known is None:
-            distinct, column = np.unique(column.astype(str), return_inverse=True)
-            known = tuple(distinct.tolist())
-        codes.append(column)
-        texts.append(known)
-    if len(keys) == 1:
-        kind = keys[0].kind
-        domain = kind.domain if isinstance(kind, DomainType) else None
-        return codes[0].astype(np.int32), KeyDictionary(domain, tuple((t,) for t in texts[0]))
-    combined = codes[0].astype(np.int64)
-    for code, text in zip(codes[1:], texts[1:], strict=True):
-        # Numbered anew after each key, so that the product of the sizes cannot overflow.
-        combined = np.unique(combined, return_inverse=True)[1] * len(text) + code
-    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
-    columns = [[text[c] for c in code[first]] for code, text in zip(codes, texts, strict=True)]
-    return inverse.astype(np.int32), KeyDictionary(None, tuple(zip(*columns, strict=True)))
-
-
-def _features(n: int, key: np.ndarray | None, n_keys: int, columns: list[np.ndarray]) -> AbstractFeatures:
-    """The features of factors that each have one row."""
-    if key is None:
-        return Dense(np.column_stack(columns)) if columns else Ones(n)
-    return Keyed(key, np.column_stack(columns) if columns else np.empty((0, 1)), n_keys)
-
-
-def _unary_features(
-    variable: np.ndarray, key: np.ndarray | None, n_keys: int, columns: list[np.ndarray]
-) -> tuple[list[np.ndarray], AbstractFeatures]:
-    """One factor a variable: bindings that share it add up, since log potentials are linear in the features.
-
-    `variable` is ascending. A bag of words becomes one sparse row a page.
-    """
-    is_first = np.ones(len(variable), dtype=bool)
-    is_first[1:] = variable[1:] != variable[:-1]
-    first = np.flatnonzero(is_first)
-    if len(first) == len(variable):
-        return [variable], _features(len(variable), key, n_keys, columns)
-    distinct = np.ascontiguousarray(variable[first])
-    if key is None:
-        rows = np.column_stack(columns) if columns else np.ones((len(variable), 1))
-        return [distinct], Dense(np.add.reduceat(rows, first, axis=0))
-    row_start = np.append(first, len(variable)).astype(np.int64)
-    if not columns:
-        return [distinct], Sparse(row_start, key, np.empty(0, dtype=np.float32), n_keys)
-    width = len(columns)
-    column = (key[:, None] * np.int32(width) + np.arange(width, dtype=np.int32)).ravel()
-    values = np.column_stack(columns).astype(np.float32).ravel()
-    return [distinct], Sparse(row_start * width, column, values, n_keys * width)
+def _filled(column: np.ndarray, value: float) -> np.ndarray:
+    return np.asarray(np.ma.filled(np.ma.asarray(column), value))

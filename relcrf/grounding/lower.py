@@ -1,12 +1,12 @@
-"""From a checked template or derived relation to its relational plan."""
+"""From a checked template, derived or random relation to its relational plan."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from relcrf.data.names import attribute_column, bag_table, entity_table, relation_table
-from relcrf.grounding.patterns import scope_terms
+from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, relation_table
 from relcrf.grounding.plan import (
     Call,
     Column,
@@ -15,8 +15,11 @@ from relcrf.grounding.plan import (
     Component,
     Condition,
     Constant,
+    Decided,
     Exists,
+    Figure,
     Holds,
+    Looked,
     Plan,
     Present,
     Scan,
@@ -24,6 +27,7 @@ from relcrf.grounding.plan import (
 )
 from relcrf.language.render import expression
 from relcrf.model.expressions import (
+    Aggregate,
     Arithmetic,
     Atom,
     Attribute,
@@ -42,7 +46,8 @@ from relcrf.model.expressions import (
     conjuncts,
     walk,
 )
-from relcrf.model.spec import Derived, ModelSpec, Nearest, Parameter, Template
+from relcrf.model.formula import evidence_of, is_table, scope_terms
+from relcrf.model.spec import Derived, ModelSpec, Nearest, OpenDomain, Parameter, RandomRelation, Template
 from relcrf.model.types import Bag, Bool, Date, DomainType, EntityType, Integer, ValueType, Vector
 from relcrf.model.typing import Scope
 
@@ -69,8 +74,9 @@ class LoweredTemplate:
     """A template's plan and what its outputs are.
 
     Args:
-        variables: for each place of the scope, the output with the thing's vid.
-        terms: the random attribute at each place.
+        variables: for each place of the scope, the output with the vid of the thing or tuple.
+        terms: the random attribute or atom at each place.
+        evidence: the parts of the formula that speak of evidence, and for each the output with its truth or code.
         keys: of `per`, or the bag's value of `by thing.bag`.
         features: outputs with the real-valued features; none is the constant 1.
         feature_names: how each feature is spelt.
@@ -80,29 +86,57 @@ class LoweredTemplate:
     scope: Scope
     plan: Plan
     variables: tuple[str, ...]
-    terms: tuple[Attribute, ...]
+    terms: tuple[Attribute | Atom, ...]
+    evidence: tuple[tuple[Expression, str], ...]
     keys: tuple[KeyColumn, ...]
     features: tuple[str, ...]
     feature_names: tuple[str, ...]
 
+    @cached_property
+    def is_table(self) -> bool:
+        """Whether each joint state is a pattern."""
+        return is_table(self.template.over, self.scope)
 
-def lower_derived(derived: Derived, facts: Facts) -> Plan:
-    """The plan of a derived relation: its distinct bindings."""
+    @cached_property
+    def kinds(self) -> tuple[ValueType, ...]:
+        """The type of each random term."""
+        return tuple(self.scope.type_of(term) for term in self.terms)
+
+
+def lower_derived(derived: Derived, facts: Facts) -> list[Plan]:
+    """The plans of a derived relation, one for each case of an `or`; it is the union of their distinct bindings."""
     assert not isinstance(derived.definition, Nearest)
-    lowering = _Lowering(facts, derived.parameters, derived.definition)
-    return lowering.finish((), is_distinct=True)
+    scope = Scope(facts.spec, derived.parameters, derived.definition)
+    return [
+        _Lowering(facts, derived.parameters, case, scope).finish((), is_distinct=True)
+        for case in disjuncts(derived.definition)
+    ]
+
+
+def lower_random(relation: RandomRelation, facts: Facts) -> Plan:
+    """The plan of the tuples that a random relation admits."""
+    scope = Scope(facts.spec, relation.parameters, relation.where)
+    lowering = _Lowering(facts, relation.parameters, relation.where, scope)
+    return lowering.finish((), is_distinct=lowering.has_existentials)
 
 
 def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
     """The plan of a template: one row for each binding."""
-    lowering = _Lowering(facts, template.parameters, template.where)
-    scope = lowering.scope
+    scope = Scope(facts.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
+    atoms = tuple(term for term in terms if isinstance(term, Atom))
+    lowering = _Lowering(facts, template.parameters, template.where, scope, demanded=atoms)
     outputs: list[tuple[str, Term, str]] = []
     variables = []
     for place, item in enumerate(terms):
         variables.append(f"v{place}")
-        outputs.append((f"v{place}", lowering.column_of(item.binder), "integer"))
+        column = Column(lowering.scan_atom(item), "vid") if isinstance(item, Atom) else lowering.column_of(item.binder)
+        outputs.append((f"v{place}", column, "integer"))
+    evidence = []
+    for k, part in enumerate(() if is_table(template.over, scope) else evidence_of(template.over[0], scope)):
+        evidence.append((part, f"e{k}"))
+        is_truth = isinstance(scope.type_of(part), Bool)
+        outputs.append((f"e{k}", Decided(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
     keys, features, names = [], [], []
     bag = template.by[0] if len(template.by) == 1 and isinstance(scope.type_of(template.by[0]), Bag) else None
     for k, key in enumerate(template.per):
@@ -130,12 +164,27 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
                 outputs.append((features[-1], value, "double"))
     plan = lowering.finish(tuple(outputs), is_distinct=lowering.has_existentials)
     return LoweredTemplate(
-        template, scope, plan, tuple(variables), tuple(terms), tuple(keys), tuple(features), tuple(names)
+        template,
+        scope,
+        plan,
+        tuple(variables),
+        tuple(terms),
+        tuple(evidence),
+        tuple(keys),
+        tuple(features),
+        tuple(names),
     )
 
 
 def _is_constant_one(by: tuple[Expression, ...]) -> bool:
     return not by or (len(by) == 1 and isinstance(by[0], Number) and by[0].value == 1)
+
+
+def disjuncts(node: Expression) -> list[Expression]:
+    """The cases of a condition: `a or b or c` gives three."""
+    if isinstance(node, Connective) and node.operator == "or":
+        return disjuncts(node.left) + disjuncts(node.right)
+    return [node]
 
 
 def _names_in(node: Expression) -> set[str]:
@@ -146,11 +195,17 @@ def _names_in(node: Expression) -> set[str]:
 
 @dataclass
 class _Lowering:
-    """One declaration's plan in the making."""
+    """One declaration's plan in the making.
+
+    Args:
+        demanded: atoms that hold in every row besides those of `where`.
+    """
 
     facts: Facts
     parameters: tuple[Parameter, ...]
     where: Expression | None
+    scope: Scope
+    demanded: tuple[Atom, ...] = ()
     scans: list[Scan] = field(default_factory=list)
     equalities: list[tuple[Column, Column]] = field(default_factory=list)
     filters: list[Condition] = field(default_factory=list)
@@ -162,20 +217,18 @@ class _Lowering:
     """The alias of the scan of each atom that holds in every row."""
     outer: _Lowering | None = None
     prefix: str = ""
-    scope: Scope = field(init=False)
 
     def __post_init__(self) -> None:
-        self.scope = self.outer.scope if self.outer else Scope(self.facts.spec, self.parameters, self.where)
         parts = conjuncts(self.where)
+        for atom in self.demanded:
+            self.scan_atom(atom)
         for part in parts:
             if isinstance(part, Atom):
                 self.scan_atom(part)
             elif isinstance(part, Member):
                 self._scan_member(part)
-        if self.outer is None:
-            for parameter in self.parameters:
-                if parameter.name not in self.columns and self.facts.spec.entity(parameter.sort):
-                    self._lookup(parameter.name)
+        for parameter in self.parameters:
+            self.column_of(parameter.name)
         for part in parts:
             if not isinstance(part, Atom | Member):
                 self._condition_or_join(part)
@@ -197,7 +250,7 @@ class _Lowering:
         return self.outer._known(name) if self.outer else None
 
     def column_of(self, name: str) -> Column:
-        """Where a name's vid or code stands; an entity that nothing has mentioned yet is scanned."""
+        """Where a name's vid or code stands; one that nothing has bound yet is any thing or value."""
         known = self._known(name)
         if known is None:
             self._lookup(name)
@@ -216,12 +269,15 @@ class _Lowering:
         return alias
 
     def _lookup(self, name: str) -> str:
-        """The alias of the entity table that holds a name's attributes."""
+        """The alias of the table of all things or values that a name can be, with their attributes."""
         if name in self.lookups:
             return self.lookups[name]
-        alias = self._scan(entity_table(self.scope.sorts[name]), is_lookup=self._known(name) is not None)
+        sort = self.scope.sorts[name]
+        is_entity = self.facts.spec.entity(sort) is not None
+        table = entity_table(sort) if is_entity else domain_table(sort)
+        alias = self._scan(table, is_lookup=self._known(name) is not None)
         self.lookups[name] = alias
-        self._bind(name, Column(alias, "vid"))
+        self._bind(name, Column(alias, "vid" if is_entity else "code"))
         return alias
 
     def scan_atom(self, atom: Atom) -> str:
@@ -262,6 +318,10 @@ class _Lowering:
         # A value that the data does not have equals nothing; no code is negative.
         return Constant(values.index(value) if value in values else -1)
 
+    def own_columns(self) -> list[Term]:
+        """Where the names of an aggregate stand that its condition binds."""
+        return [self.columns[name] for name in self.scope.own if name in self.columns]
+
     # Conditions
 
     def _condition_or_join(self, part: Expression) -> None:
@@ -296,8 +356,41 @@ class _Lowering:
                     neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
                     equal = Combine("or", (both, neither))
                     return equal if operator == "==" else Combine("not", (equal,))
+                if operator not in ("==", "!=") and (domain := self._open_domain(node)):
+                    return Compare(operator, self._text(left, domain), self._text(right, domain))
                 return Compare(operator, self.operand(left, right), self.operand(right, left))
+            case Aggregate("exists"):
+                return Exists(self._inside(node).subplan())
         return Holds(self.term(node))
+
+    def _open_domain(self, node: Comparison) -> str | None:
+        """The open domain whose values a comparison orders."""
+        for kind in self.scope.sides(node):
+            if isinstance(kind, DomainType) and isinstance(self.facts.spec.domain(kind.domain), OpenDomain):
+                return kind.domain
+        return None
+
+    def _text(self, node: Expression, domain: str) -> Term:
+        """A value of an open domain as text: its codes grow with the data, and are no order."""
+        constant = self.scope.constant(node, domain) if not isinstance(node, Name) else None
+        if constant is not None:
+            return Constant(constant)
+        return Looked(domain_table(domain), "value", "code", self.term(node))
+
+    def _inside(self, node: Aggregate) -> _Lowering:
+        """The plan inside an aggregate, on the rows of this one."""
+        inner = self.scope.inside(node)
+        for name in sorted(_names_in(node) & set(self.scope.sorts)):
+            self.column_of(name)
+        counted = tuple(Parameter(n, sort) for n, sort in inner.binders.items() if n not in self.scope.sorts)
+        return _Lowering(self.facts, counted, node.where, inner, outer=self, prefix=self._prefix())
+
+    def _prefix(self) -> str:
+        return f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
+
+    def subplan(self) -> Plan:
+        """What is inside an EXISTS or a figure."""
+        return Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: Comparison) -> bool:
         """Whether a comparison is of truth values, one of which has to be computed by a condition."""
@@ -313,15 +406,13 @@ class _Lowering:
     def _exists(self, node: Expression) -> Condition:
         for name in sorted(_names_in(node) & set(self.scope.binders)):
             self.column_of(name)
-        prefix = f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
-        inner = _Lowering(self.facts, (), node, outer=self, prefix=prefix)
-        return Exists(Plan(tuple(inner.scans), tuple(inner.equalities), tuple(inner.filters)))
+        inner = _Lowering(self.facts, (), node, self.scope, outer=self, prefix=self._prefix())
+        return Exists(inner.subplan())
 
     def operand(self, node: Expression, other: Expression) -> Term:
         """A side of a comparison; a constant is read as a value of the other side's type."""
-        if isinstance(node, Name) and node.name in self.scope.sorts:
-            return self.column_of(node.name)
-        if isinstance(node, Name | Number | Text | Negative):
+        is_binder = isinstance(node, Name) and node.name in self.scope.sorts
+        if not is_binder and isinstance(node, Name | Number | Text | Negative):
             kind = self.scope.type_of(other) if not isinstance(other, Number | Text) else None
             if isinstance(kind, DomainType) and self.scope.constant(node, kind.domain) is not None:
                 return self._code(node, kind.domain)
@@ -361,6 +452,10 @@ class _Lowering:
                 return Call(operator, (self.number(left), self.number(right)))
             case Function(name, arguments):
                 return Call(name, tuple(self.number(a) for a in arguments))
+            case Aggregate(function, terms, _):
+                inner = self._inside(node)
+                figures = tuple(inner.number(t) for t in terms) or tuple(inner.own_columns())
+                return Figure(function, figures, inner.subplan())
         raise AssertionError(f"the checker lets no {type(node).__name__} stand as a term")
 
     def number(self, node: Expression) -> Term:

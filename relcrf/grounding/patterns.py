@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from itertools import product
 
 import numpy as np
 
-from relcrf.model.expressions import Attribute, Comparison, Connective, Expression, Not, Truth
-from relcrf.model.spec import ModelSpec
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.grounding.lower import LoweredTemplate
+from relcrf.language.render import expression
+from relcrf.model.expressions import Atom, Attribute, Comparison, Connective, Expression, Not, Truth
 from relcrf.model.types import Bool, DomainType
-from relcrf.model.typing import Scope
+
+MAX_PATTERNS = 1_000_000
 
 _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "==": np.equal,
@@ -21,32 +25,60 @@ _COMPARE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-def is_table(over: tuple[Expression, ...]) -> bool:
-    """Whether `over` lists random terms, a weight for each of their joint states; else it is one formula."""
-    return all(isinstance(item, Attribute) for item in over)
+def pattern_count(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> int:
+    """How many patterns a template has.
+
+    Args:
+        values: the values of each random term's domain, in the order of `lowered.terms`.
+    """
+    if not lowered.is_table:
+        return 1
+    sizes = [len(v) for v in values]
+    return sizes[0] * (sizes[0] + 1) // 2 if lowered.template.symmetric else int(np.prod([float(n) for n in sizes]))
 
 
-def scope_terms(over: tuple[Expression, ...], scope: Scope) -> list[Attribute]:
-    """The random terms at the places of a factor's scope: as listed, or as a formula first mentions them."""
-    if is_table(over):
-        return [item for item in over if isinstance(item, Attribute)]
-    return scope.random_terms(over[0])
+def pattern_names(lowered: LoweredTemplate, values: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """How each pattern is spelt: a formula as in the model, a joint state by its values.
+
+    Raises:
+        UsageError: where a table has more states than can be listed.
+    """
+    if not lowered.is_table:
+        return (expression(lowered.template.over[0]),)
+    if pattern_count(lowered, values) > MAX_PATTERNS:
+        message = f"the table of template '{lowered.template.name}' has more than a million states"
+        raise UsageError(Diagnostic("E321", message, hint="use a formula in 'over', such as a.x == b.x"))
+    if lowered.template.symmetric:
+        (known, _) = values
+        return tuple(f"{a}, {b}" for k, a in enumerate(known) for b in known[k:])
+    return tuple(", ".join(states) for states in product(*values))
 
 
 def state_patterns(
-    over: tuple[Expression, ...], scope: Scope, spec: ModelSpec, values: list[tuple[str, ...]]
+    lowered: LoweredTemplate, values: list[tuple[str, ...]], evidence: Mapping[Expression, int]
 ) -> np.ndarray | None:
-    """The patterns of `over`, shape (n_joint_states, 1); None for a table, whose patterns are the identity.
+    """The patterns, shape (n_joint_states, n_patterns); None for a table, whose patterns are the identity.
+
+    A hard formula has 0 where it holds and -1 where it fails, so that its weight is the price of failing.
 
     Args:
-        values: the values of each random term's domain, in the order of `scope_terms`.
+        values: the values of each random term's domain, in the order of `lowered.terms`.
+        evidence: truth (0 or 1) or code (-1 where missing) of each part of the formula that speaks of evidence.
     """
-    if is_table(over):
-        return None
-    terms = scope_terms(over, scope)
+    if lowered.is_table:
+        return _tied(len(values[0])) if lowered.template.symmetric else None
     states = np.indices([len(v) for v in values]).reshape(len(values), -1)
-    truth = _Formula(scope, spec, terms, states, values).truth(over[0])
-    return truth.astype(np.float64)[:, None]
+    truth = _Formula(lowered, states, values, evidence).truth(lowered.template.over[0]).astype(np.float64)
+    return (truth - 1.0 if lowered.template.is_hard else truth)[:, None]
+
+
+def _tied(size: int) -> np.ndarray:
+    """Of a table and its transpose, one pattern for each unordered pair of states."""
+    row, column = np.triu_indices(size)
+    patterns = np.zeros((size, size, len(row)))
+    patterns[row, column, np.arange(len(row))] = 1.0
+    patterns[column, row, np.arange(len(row))] = 1.0
+    return patterns.reshape(size * size, len(row))
 
 
 class _Formula:
@@ -54,19 +86,21 @@ class _Formula:
 
     def __init__(
         self,
-        scope: Scope,
-        spec: ModelSpec,
-        terms: list[Attribute],
+        lowered: LoweredTemplate,
         states: np.ndarray,
         values: list[tuple[str, ...]],
+        evidence: Mapping[Expression, int],
     ) -> None:
-        self.scope, self.spec, self.terms, self.states, self.values = scope, spec, terms, states, values
+        self.scope, self.terms = lowered.scope, lowered.terms
+        self.states, self.values, self.evidence = states, values, evidence
 
     def truth(self, node: Expression) -> np.ndarray:
+        if node in self.evidence:
+            return np.full(self.states.shape[1], self.evidence[node] == 1)
         match node:
             case Truth(value):
                 return np.full(self.states.shape[1], value)
-            case Attribute():
+            case Attribute() | Atom():
                 return np.asarray(self.states[self.terms.index(node)] == 1)
             case Not(operand):
                 return ~self.truth(operand)
@@ -74,23 +108,32 @@ class _Formula:
                 a, b = self.truth(left), self.truth(right)
                 return np.asarray({"and": a & b, "or": a | b, "=>": ~a | b, "<=>": a == b}[operator])
             case Comparison(operator, left, right):
-                if not isinstance(left, Attribute) and not isinstance(right, Attribute):
-                    return _COMPARE[operator](self.truth(left), self.truth(right))
-                return _COMPARE[operator](self.number(left, right), self.number(right, left))
+                return self._comparison(operator, left, right)
         raise AssertionError(f"the checker lets no {type(node).__name__} into a formula")
 
-    def number(self, node: Expression, other: Expression) -> np.ndarray:
-        """A side of a comparison as state numbers, read as a value of the other side's domain where it is a constant."""
-        if isinstance(node, Attribute):
+    def _comparison(self, operator: str, left: Expression, right: Expression) -> np.ndarray:
+        kinds = self.scope.sides(Comparison(operator, left, right))
+        domain = next((kind.domain for kind in kinds if isinstance(kind, DomainType)), None)
+        if domain is None:
+            assert isinstance(kinds[0], Bool)
+            return np.asarray(_COMPARE[operator](self.truth(left), self.truth(right)))
+        sides = [self._state(node, domain) for node in (left, right)]
+        # Missing evidence makes a comparison not hold; a value that the data does not have is another than all it has.
+        known = np.logical_and(*(side != _MISSING for side in sides))
+        return np.asarray(_COMPARE[operator](*sides) & known)
+
+    def _state(self, node: Expression, domain: str) -> np.ndarray:
+        """A side of a comparison as state numbers."""
+        if node in self.evidence:
+            code = self.evidence[node]
+            return np.asarray(_MISSING if code < 0 else code)
+        if node in self.terms:
             return np.asarray(self.states[self.terms.index(node)])
-        if isinstance(node, Truth):
-            return np.asarray(int(node.value))
-        if not isinstance(other, Attribute):
-            return self.truth(node).astype(np.int64)
-        kind = self.scope.type_of(other)
-        if isinstance(kind, Bool) or not isinstance(kind, DomainType):
-            return self.truth(node).astype(np.int64)
-        constant = self.scope.constant(node, kind.domain)
-        known = self.values[self.terms.index(other)]
-        # A value that an open domain does not have in this data equals none of its states.
-        return np.asarray(known.index(constant) if constant in known else -1)
+        constant = self.scope.constant(node, domain)
+        known = next(
+            v for t, v in zip(self.terms, self.values, strict=True) if self.scope.type_of(t) == DomainType(domain)
+        )
+        return np.asarray(known.index(constant) if constant in known else _UNKNOWN)
+
+
+_UNKNOWN, _MISSING = -1, -2

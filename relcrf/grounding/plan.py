@@ -6,7 +6,8 @@ runs (`estimate.py`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TypeAlias
 
 
@@ -41,7 +42,37 @@ class Component:
     index: int
 
 
-Term: TypeAlias = Column | Constant | Call | Component
+@dataclass(frozen=True)
+class Looked:
+    """A column of the row of a table in which another column has a value; missing where there is none."""
+
+    table: str
+    column: str
+    where: str
+    equals: Term
+
+
+@dataclass(frozen=True)
+class Decided:
+    """1 where a condition holds, else 0."""
+
+    condition: Condition
+
+
+@dataclass(frozen=True)
+class Figure:
+    """`count`, `sum`, `min`, `max` or `mean` over the rows of a plan, whose equalities may name columns around it.
+
+    Args:
+        terms: what is counted, each distinct combination once (none: the rows); or the one term of the others.
+    """
+
+    function: str
+    terms: tuple[Term, ...]
+    plan: Plan
+
+
+Term: TypeAlias = Column | Constant | Call | Component | Looked | Decided | Figure
 
 
 @dataclass(frozen=True)
@@ -113,3 +144,19 @@ class Plan:
     is_distinct: bool = False
     outputs: tuple[tuple[str, Term, str], ...] = ()
     """Name, term, and type: `integer`, `bigint`, `double` or `text`."""
+
+    def nested(self) -> Iterator[Plan]:
+        """The plan and all plans inside its filters and outputs."""
+        yield self
+        for part in (*self.filters, *(term for _, term, _ in self.outputs)):
+            yield from _plans_in(part)
+
+
+def _plans_in(node: Condition | Term) -> Iterator[Plan]:
+    if isinstance(node, Exists | Figure):
+        yield from node.plan.nested()
+    for each in fields(node):
+        value = getattr(node, each.name)
+        for child in value if isinstance(value, tuple) else (value,):
+            if is_dataclass(child) and not isinstance(child, Plan):
+                yield from _plans_in(child)  # type: ignore[arg-type]

@@ -14,8 +14,11 @@ from relcrf.grounding.plan import (
     Component,
     Condition,
     Constant,
+    Decided,
     Exists,
+    Figure,
     Holds,
+    Looked,
     Plan,
     Present,
     Scan,
@@ -38,8 +41,17 @@ def fetch(plan: Plan, order: Sequence[str] = ()) -> str:
 
 def create(plan: Plan, table: str) -> str:
     """Makes a table of the distinct bindings, its columns a0, a1, ..."""
-    columns = [_column(c).as_(f"a{k}", quoted=True) for k, (_, c) in enumerate(plan.bindings)]
-    return f'CREATE OR REPLACE TABLE "{table}" AS {_text(_body(plan, columns).distinct())}'
+    return create_union([plan], table)
+
+
+def create_union(plans: Sequence[Plan], table: str) -> str:
+    """Makes a table of the distinct bindings of several plans, its columns a0, a1, ..."""
+    texts = []
+    for plan in plans:
+        columns = [_column(c).as_(f"a{k}", quoted=True) for k, (_, c) in enumerate(plan.bindings)]
+        texts.append(_text(_body(plan, columns).distinct()))
+    name = table.replace('"', '""')
+    return f'CREATE OR REPLACE TABLE "{name}" AS {" UNION ".join(texts)}'
 
 
 def count(plan: Plan) -> str:
@@ -50,12 +62,30 @@ def count(plan: Plan) -> str:
     return _text(exp.select(exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings")))
 
 
+def distinct(plan: Plan, names: Sequence[str]) -> str:
+    """The distinct combinations of some outputs."""
+    return _text(_body(plan, _named(plan, names)).distinct())
+
+
 def count_distinct(plan: Plan, names: Sequence[str]) -> str:
     """The number of distinct combinations of some outputs, as `n`."""
-    terms = {name: (t, kind) for name, t, kind in plan.outputs}
-    columns = [exp.cast(term(terms[n][0]), _TYPES[terms[n][1]]).as_(n, quoted=True) for n in names]
-    inner = _body(plan, columns).distinct()
+    inner = _body(plan, _named(plan, names)).distinct()
     return _text(exp.select(exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings")))
+
+
+def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
+    """For each combination of some outputs: the number of distinct values of another output, and of bindings."""
+    inner = _body(plan, [*_named(plan, [*names, output]), *_bindings(plan)])
+    inner = inner.distinct() if plan.is_distinct else inner
+    by = [exp.column(name, quoted=True) for name in names]
+    counted = exp.Count(this=exp.Distinct(expressions=[exp.column(output, quoted=True)])).as_("variables")
+    select = exp.select(*by, counted, exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings"))
+    return _text(select.group_by(*(column.copy() for column in by)))
+
+
+def _named(plan: Plan, names: Sequence[str]) -> list[exp.Expr]:
+    terms = {name: (t, kind) for name, t, kind in plan.outputs}
+    return [exp.cast(term(terms[n][0]), _TYPES[terms[n][1]]).as_(n, quoted=True) for n in names]
 
 
 def _text(select: exp.Expr) -> str:
@@ -125,7 +155,32 @@ def term(node: Term) -> exp.Expr:
             return exp.Anonymous(this="array_extract", expressions=[term(vector), exp.Literal.number(index + 1)])
         case Call(name, arguments):
             return _CALLS[name](*(term(a) for a in arguments))
+        case Looked(table, column, where, equals):
+            looked = exp.EQ(this=exp.column(where, table="looked", quoted=True), expression=term(equals))
+            source = exp.alias_(exp.table_(table, quoted=True), "looked", table=True, quoted=True)
+            return exp.select(exp.column(column, table="looked", quoted=True)).from_(source).where(looked).subquery()
+        case Decided(decided):
+            holds = exp.Coalesce(this=exp.Paren(this=condition(decided)), expressions=[exp.false()])
+            return exp.cast(holds, "INTEGER")
+        case Figure():
+            return _figure(node)
     raise AssertionError(f"{node} is no term")
+
+
+def _figure(node: Figure) -> exp.Expr:
+    """An aggregate as a scalar subquery; the sum of nothing is 0, the least and the mean of nothing is missing."""
+    terms = [term(t) for t in node.terms]
+    if node.function == "count":
+        counted: exp.Expr = exp.Star()
+        if terms:
+            row = terms[0] if len(terms) == 1 else exp.Anonymous(this="row", expressions=terms)
+            counted = exp.Distinct(expressions=[row])
+        return _body(node.plan, [exp.Count(this=counted).as_("figure")]).subquery()
+    if node.function == "sum":
+        total = exp.Coalesce(this=exp.Sum(this=_real(terms[0])), expressions=[exp.Literal.number(0)])
+        return _body(node.plan, [total.as_("figure")]).subquery()
+    kinds = {"min": exp.Min, "max": exp.Max, "mean": exp.Avg}
+    return _body(node.plan, [kinds[node.function](this=_real(terms[0])).as_("figure")]).subquery()
 
 
 def _case(condition: exp.Expr, then: exp.Expr) -> exp.Expr:
@@ -194,6 +249,14 @@ _CALLS: dict[str, Callable[..., exp.Expr]] = {
     "distance": _function("array_distance"),
     "number": _real,
     "date": lambda x: exp.cast(x, "DATE"),
+    "lower": _function("lower"),
+    "length": _function("length"),
+    "prefix": lambda text, size: exp.Anonymous(this="left", expressions=[text, exp.cast(size, "BIGINT")]),
+    "contains": _function("contains"),
+    "starts_with": _function("starts_with"),
+    "levenshtein": _function("levenshtein"),
+    "jaro_winkler": _function("jaro_winkler_similarity"),
+    "jaccard": _function("jaccard"),
 }
 """How each function of the language prints. Outside its domain a function is missing, never an error."""
 

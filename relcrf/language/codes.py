@@ -1,11 +1,11 @@
-"""The codes of all diagnostics about a model's text. Those about data, backends and runs are in docs/errors.md."""
+"""The codes of all diagnostics about a model's text. Those about data, backends and runs are in docs/errors/."""
 
 from __future__ import annotations
 
 CODES: dict[str, str] = {
     "E001": "syntax",
     "E002": "a line that begins no declaration",
-    "E003": "a word that this version does not have yet",
+    "E005": "a file that cannot be included",
     "E101": "unknown attribute",
     "E102": "unknown relation or function",
     "E104": "unknown name",
@@ -26,11 +26,10 @@ CODES: dict[str, str] = {
     "E125": "nothing random in 'over'",
     "E126": "terms and formulas mixed in 'over'",
     "E127": "a name that is no binder",
-    "E128": "evidence in the formula of 'over'",
+    "E128": "a formula that computes",
     "E129": "a key that is not discrete",
     "E130": "a feature that is no number",
-    "E131": "relations derived from themselves",
-    "E132": "a binder of values that nothing ties",
+    "E131": "a relation derived from its own absence",
     "E133": "nearest neighbours of no vector",
     "E134": "an empty or enormous range",
     "E135": "a negative penalty",
@@ -38,6 +37,13 @@ CODES: dict[str, str] = {
     "E137": "nothing to predict",
     "E138": "no template",
     "E139": "a reserved name",
+    "E140": "shared weights of different shapes",
+    "E141": "a figure of the wrong thing",
+    "E142": "a gate of no template",
+    "E143": "a table that cannot be symmetric",
+    "E144": "a weight given twice",
     "W201": "a cross product",
     "W202": "fixed weights of 0",
+    "W204": "every pair grounded twice",
+    "W205": "a relation that never begins",
 }

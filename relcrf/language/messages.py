@@ -9,7 +9,7 @@ from typing import Any
 import lark
 
 from relcrf.errors import suggestion
-from relcrf.language.words import DECLARATIONS, LATER
+from relcrf.language.words import DECLARATIONS
 
 _HUMAN = {
     "NAME": "a name",
@@ -23,7 +23,7 @@ _HUMAN = {
     "TIMES": "'*'",
 }
 _NAME, _COMPARISON = _HUMAN["NAME"], _HUMAN["COMPARISON"]
-_CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2")
+_CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "weights")
 _JOINING = frozenset({"COMPARISON", "PLUS", "TIMES", "MINUS", "AND", "OR", "IN", "DOT", "<=>", "=>"})
 """What can always go on after a term: messages name it only where nothing else is possible."""
 _MAX_EXPECTED = 5
@@ -41,12 +41,6 @@ class Problem:
     hint: str | None = None
 
 
-def not_yet(word: str, offset: int, width: int) -> Problem:
-    """That a word is one of a later version."""
-    message = f"this version of relcrf does not have '{word}' yet"
-    return Problem("E003", message, offset, width, "docs/language.md says what it has")
-
-
 def syntax_problem(
     error: lark.UnexpectedInput, interactive: Any, spelling: dict[str, str], seen: list[lark.Token], text: str
 ) -> Problem:
@@ -59,10 +53,6 @@ def syntax_problem(
         text: what it parsed.
     """
     offset, found = _found(error, seen, text)
-    previous = str(seen[-1]) if seen else ""
-    later = _later(previous, found, offset, seen, text)
-    if later is not None:
-        return later
     width = max(1, len(found))
     if found == '"':
         return Problem("E001", "this text has no closing quote on its line", offset, width, "end it with '\"'")
@@ -89,17 +79,6 @@ def _found(error: lark.UnexpectedInput, seen: list[lark.Token], text: str) -> tu
         offset = error.pos_in_stream or 0
         return offset, text[offset]
     return (seen[-1].end_pos or 0) if seen else 0, ""
-
-
-def _later(previous: str, found: str, offset: int, seen: list[lark.Token], text: str) -> Problem | None:
-    if previous == "predict" and found == "relation":
-        return not_yet("predict relation", seen[-1].start_pos or 0, len("predict"))
-    if found in LATER and not (previous and text[offset - 1] == "."):
-        return not_yet(found, offset, len(found))
-    is_begun = found == "{" or (found and (found[0].isalpha() or found[0] in "_-" or found[0].isdigit()))
-    if previous in LATER and is_begun:
-        return not_yet(previous, seen[-1].start_pos or 0, len(previous))
-    return None
 
 
 def _expected(accepted: set[str]) -> str:
@@ -139,7 +118,7 @@ def _remedy(found: str, rest: str, seen: list[str], accepted: set[str]) -> str |
         return _type_remedy(found, seen)
     if ")" in accepted and (not found or found in _CLAUSES or found in "{}"):
         return "a '(' is still open"
-    if seen[0] == "template":
+    if seen[0] in ("template", "candidates"):
         return _template_remedy(found, rest, seen, accepted)
     if seen[0] == "derive" and "where" in accepted and found != "where":
         return "a derived relation has a condition, 'where ...', or is '= nearest K by cosine(a.v, b.v)'"

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import lark
 
 from relcrf.errors import Diagnostic, ModelError, Source, Span, listing, suggestion
-from relcrf.language.messages import not_yet, syntax_problem
+from relcrf.language.messages import syntax_problem
 from relcrf.language.syntax import Builder, Unbuildable
 from relcrf.language.unread import unread
-from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS, LATER
-from relcrf.model.spec import Declaration, ModelSpec
+from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
+from relcrf.model.spec import Declaration, Include, ModelSpec
 from relcrf.resources import shipped
 
 _NAME = r"[A-Za-z_]\w*"
 _GAP = r"(?:\s|\#[^\n]*\n)"
-_KEYWORD = rf"(?:{'|'.join(DECLARATIONS)})\b"
+_KEYWORD = rf"(?:{'|'.join(w for w in DECLARATIONS if w not in ('predict', 'rule', 'include'))})\b"
 _CLAUSE = rf"(?:{'|'.join(CLAUSES)})\b"
 _OTHER = rf"(?!(?:{'|'.join(CONTINUING)})\b){_NAME}"
 
@@ -33,11 +34,14 @@ _CUTS = re.compile(
     (?P<skip> \#[^\n]* | "(?:[^"\\\n]|\\.)*" )
     # A keyword and a name: nowhere inside a declaration do two names stand side by side. Or a keyword that begins a
     # line, unless it is an attribute or a value of that name.
+  | (?P<random> (?<![\w.]) predict{_GAP}+relation{_GAP}+{_NAME}{_GAP}*\( )
   | (?P<keyword> (?<![\w.]) {_KEYWORD} (?={_GAP}+(?!{_CLAUSE}){_NAME}\b(?!{_GAP}*:)) )
   | (?P<lonely> ^[ \t]* {_KEYWORD} (?!{_GAP}*[:,.}})]) )
-    # What later versions have.
-  | (?P<later> ^[ \t]*(?: predict\s+relation\s+{_NAME}\s*\( | rule\b[^\n]*=> | (?:candidates|gate)[ \t]+{_NAME}
-                        | include[ \t]*" ) )
+    # A rule: no attribute of that name, behind whose colon a type stands alone.
+  | (?P<rule> (?<![\w.]) rule\b (?:{_GAP}+[^\s:(){{}}\#"]+){{0,2}} {_GAP}*:
+        (?!{_GAP}*(?:bag\b | -?\d+\s*\.\. | {_NAME}{_GAP}*(?:[,}}] | (?:predict|latent)\b | {_NAME}{_GAP}*:))) )
+  | (?P<include> (?<![\w.]) include{_GAP}*(?=") )
+  | (?P<first> ^(?:rule|include)\b (?!{_GAP}*[:,.}})]) | ^predict\b (?=(?:{_GAP}+\w+){{1,2}}{_GAP}*\() )
     # An unindented line such as `templat linked(`.
   | (?P<odd> ^{_OTHER} (?=[ \t]+ {_OTHER} [ \t]* (?:[({{=\#]|$)) )
     """,
@@ -45,21 +49,36 @@ _CUTS = re.compile(
 )
 
 
-def parse(text: str, name: str = "<model>") -> ModelSpec:
+def parse(text: str, name: str = "<model>", folder: Path | None = None) -> ModelSpec:
     """The specification that a text says. It is not checked: see `check.py`.
+
+    Args:
+        name: what messages call the text.
+        folder: where the files that it includes are looked for; None admits none.
 
     Raises:
         ModelError: with every syntax error of the text.
     """
-    spec, problems = read(text, name)
+    spec, problems = read(text, name, folder)
     if problems:
         raise ModelError(problems)
     return spec
 
 
-def read(text: str, name: str = "<model>") -> tuple[ModelSpec, list[Diagnostic]]:
+def read(text: str, name: str = "<model>", folder: Path | None = None) -> tuple[ModelSpec, list[Diagnostic]]:
     """What could be parsed of a text, and a diagnostic for each declaration that could not."""
     source = Source(name, text)
+    declarations, problems = _declarations(source)
+    included: list[Declaration] = []
+    seen: set[Path] = set()
+    if folder is not None and Path(name).is_file():
+        seen.add(Path(name).resolve())
+    _follow(declarations, folder, folder, seen, included, problems)
+    return ModelSpec(tuple(declarations), included=tuple(included), source=source), problems
+
+
+def _declarations(source: Source) -> tuple[list[Declaration], list[Diagnostic]]:
+    text = source.text
     text = " " + text[1:] if text.startswith("\ufeff") else text  # the mark that some editors put at the start
     declarations: list[Declaration] = []
     problems: list[Diagnostic] = []
@@ -69,22 +88,58 @@ def read(text: str, name: str = "<model>") -> tuple[ModelSpec, list[Diagnostic]]
             problems.append(found)
         elif found is not None:
             declarations.append(found)
-    return ModelSpec(tuple(declarations), source=source), _gathered(problems)
+    return declarations, problems
 
 
-def _gathered(problems: list[Diagnostic]) -> list[Diagnostic]:
-    """One diagnostic for each part of the language that is missing, however often the model uses it."""
-    kept: dict[str, Diagnostic] = {}
-    for k, problem in enumerate(problems):
-        key = problem.message if problem.code == "E003" else str(k)
-        first = kept.setdefault(key, problem)
-        if first is not problem and isinstance(problem.place, Span):
-            kept[key] = replace(first, notes=(*first.notes, f"also in line {problem.place.line}"))
-    return [replace(p, notes=(_lines(p.notes),)) if len(p.notes) > 1 else p for p in kept.values()]
+def _follow(
+    declarations: list[Declaration],
+    root: Path | None,
+    folder: Path | None,
+    seen: set[Path],
+    included: list[Declaration],
+    problems: list[Diagnostic],
+) -> None:
+    """Reads the files that some declarations include, each once, and those that they include."""
+    for include in declarations:
+        if not isinstance(include, Include):
+            continue
+        if root is None or folder is None:
+            message = "a model that is no file cannot include another"
+            problems.append(Diagnostic("E005", message, include.span, "save it as a file beside the other"))
+            continue
+        path = (folder / include.path).resolve()
+        if path in seen:
+            continue
+        seen.add(path)
+        text = _included_text(include, root, path)
+        if isinstance(text, Diagnostic):
+            problems.append(text)
+            continue
+        inner, wrong = _declarations(Source(str(path.relative_to(root.resolve())), text))
+        problems += wrong
+        _follow(inner, root, path.parent, seen, included, problems)
+        included += inner
 
 
-def _lines(notes: tuple[str, ...]) -> str:
-    return "also in lines " + listing(note.rsplit(" ", 1)[-1] for note in notes)
+MAX_INCLUDED = 10_000_000
+"""Bytes of an included file."""
+
+
+def _included_text(include: Include, root: Path, path: Path) -> str | Diagnostic:
+    if not path.is_relative_to(root.resolve()):
+        message = f"'{include.path}' is outside the model's folder"
+        return Diagnostic("E005", message, include.span, "a model includes files of its own folder and those below it")
+    try:
+        if path.stat().st_size > MAX_INCLUDED:
+            return Diagnostic("E005", f"'{include.path}' has more than {MAX_INCLUDED:,} bytes", include.span)
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        message = f"'{include.path}' cannot be read: {(error.strerror or str(error)).lower()}"
+        known = [p.name for p in path.parent.glob("*.rcrf")] if path.parent.is_dir() else []
+        hint = suggestion(path.name, known) or "it is looked for beside the model"
+        return Diagnostic("E005", message, include.span, hint)
+    except UnicodeDecodeError:
+        return Diagnostic("E005", f"'{include.path}' is no UTF-8 text", include.span, "save it as UTF-8")
 
 
 @dataclass(frozen=True)
@@ -154,12 +209,7 @@ def _declaration(piece: _Piece, source: Source) -> Declaration | Diagnostic | No
 
 
 def _no_declaration(piece: _Piece, source: Source, offset: int, word: str) -> Diagnostic:
-    if word == "predict" and re.match(r"predict\s+relation\b", piece.text[offset:]):
-        word = "predict relation"
-    place = piece.span(source, offset, len(word.split()[0]))
-    if word in LATER:
-        later = not_yet(word, 0, 0)
-        return Diagnostic(later.code, later.message, place, later.hint)
+    place = piece.span(source, offset, len(word))
     if not word.isprintable():
         return Diagnostic("E002", f"character {word!a} begins no declaration", place, "is this a text file?")
     hint = suggestion(word, DECLARATIONS) or f"a declaration begins with {listing(DECLARATIONS)}"

@@ -6,6 +6,7 @@ import json
 import re
 
 from relcrf.model.expressions import (
+    Aggregate,
     Arithmetic,
     Atom,
     Attribute,
@@ -28,14 +29,20 @@ from relcrf.model.spec import (
     Derived,
     Entity,
     EnumeratedDomain,
+    Gate,
+    Include,
     ModelSpec,
     Nearest,
     OpenDomain,
+    Options,
     Parameter,
+    RandomRelation,
     RangeDomain,
     Relation,
+    Rule,
     Template,
 )
+from relcrf.model.types import Bool
 
 _STRENGTH = {
     "<=>": 1,
@@ -55,10 +62,11 @@ _ATOM = 10
 
 def render(spec: ModelSpec) -> str:
     """The text of a specification: a blank line between declarations, clauses on lines of their own."""
-    return "\n\n".join(_declaration(d) for d in spec.declarations) + "\n"
+    return "\n\n".join(declaration(d) for d in spec.declarations) + "\n"
 
 
-def _declaration(node: Declaration) -> str:
+def declaration(node: Declaration) -> str:
+    """The text of one declaration."""
     match node:
         case EnumeratedDomain(name, values):
             return f"domain {name} = {{ {', '.join(_value(v) for v in values)} }}"
@@ -75,25 +83,52 @@ def _declaration(node: Declaration) -> str:
             if isinstance(definition, Nearest):
                 return f"{head} = nearest {definition.count} by {expression(definition.measure)}"
             return f"{head}\n    where {expression(definition)}"
+        case RandomRelation(name, parameters, kind, where):
+            text = f"predict relation {name}({_parameters(parameters)})" + ("" if kind == Bool() else f" : {kind}")
+            return text if where is None else f"{text}\n    where {expression(where)}"
         case Template():
             return _template(node)
+        case Rule():
+            return _rule(node)
+        case Gate(name, by):
+            return f"gate {name} by {_list(by)}"
+        case Include(path):
+            return f"include {json.dumps(path, ensure_ascii=False)}"
     raise AssertionError(f"unknown declaration {node!r}")
 
 
 def _template(node: Template) -> str:
-    lines = [f"template {node.name}({_parameters(node.parameters)})"]
+    lines = [f"{'candidates' if node.is_candidate else 'template'} {node.name}({_parameters(node.parameters)})"]
     if node.where is not None:
         lines.append(f"where {expression(node.where)}")
-    for clause, items in (("over", node.over), ("per", node.per), ("by", node.by)):
-        if items:
-            lines.append(f"{clause} " + ", ".join(expression(i) for i in items))
-    options = node.options
-    for name, value in (("init", options.init), ("l1", options.l1), ("l2", options.l2)):
-        if value is not None:
-            lines.append(f"{name} {value!r}")
-    if options.fixed:
-        lines.append("fixed")
-    return "\n    ".join(lines)
+    lines.append(f"over {'symmetric ' if node.symmetric else ''}{_list(node.over)}")
+    lines += [f"{clause} {_list(items)}" for clause, items in (("per", node.per), ("by", node.by)) if items]
+    return "\n    ".join([*lines, *_options(node.options)])
+
+
+def _rule(node: Rule) -> str:
+    words = ["rule"]
+    if node.weight is not None:
+        words.append(repr(node.weight))
+    elif node.is_hard:
+        words.append("hard")
+    if node.name is not None:
+        words.append(node.name)
+    lines = [f"{' '.join(words)}: {expression(node.formula)}"]
+    if node.per:
+        lines.append(f"per {_list(node.per)}")
+    return "\n    ".join([*lines, *_options(node.options)])
+
+
+def _options(options: Options) -> list[str]:
+    named = (("init", options.init), ("l1", options.l1), ("l2", options.l2))
+    lines = [f"{name} {value!r}" for name, value in named if value is not None]
+    lines += ["fixed"] if options.fixed else []
+    return [*lines, f"weights {options.weights}"] if options.weights is not None else lines
+
+
+def _list(items: tuple[Expression, ...]) -> str:
+    return ", ".join(expression(i) for i in items)
 
 
 def _value(value: str) -> str:
@@ -109,7 +144,8 @@ def _parameters(parameters: tuple[Parameter, ...]) -> str:
 def _block(attributes: tuple[AttributeDeclaration, ...]) -> str:
     if not attributes:
         return ""
-    lines = [f"    {'predict ' if a.predicted else ''}{a.name} : {a.type}" for a in attributes]
+    roles = {(True, False): "predict ", (False, True): "latent "}
+    lines = [f"    {roles.get((a.predicted, a.latent), '')}{a.name} : {a.type}" for a in attributes]
     return " {\n" + "\n".join(lines) + "\n}"
 
 
@@ -135,6 +171,9 @@ def _expression(node: Expression) -> tuple[str, int]:
             return f"{name}({', '.join(expression(a) for a in arguments)})", _ATOM
         case TupleAttribute(atom, attribute):
             return f"{expression(atom)}.{attribute}", _ATOM
+        case Aggregate(function, terms, where):
+            head = f"{_list(terms)} where " if terms else ""
+            return f"{function} {{ {head}{expression(where)} }}", _ATOM
         case Negative(operand):
             return f"-{_inside(operand, _STRENGTH['negative'])}", _STRENGTH["negative"]
         case Arithmetic(operator, left, right):

@@ -13,10 +13,13 @@ from relcrf.errors import Source, Span
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS
-from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
+from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType
 
 MAX_DEPTH = 150
 """Expressions inside expressions; deeper ones would exhaust Python's stack in the steps that walk them."""
+
+
+_OPTIONS = ("init", "fixed", "l1", "l2", "weights")
 
 
 class Unbuildable(Exception):
@@ -91,25 +94,47 @@ class Builder:
 
     def _attribute(self, tree: Any) -> s.AttributeDeclaration:
         name, _ = self._header(tree)
-        predicted = self._part(tree, "predict") is not None
-        return s.AttributeDeclaration(name, self._type(tree.children[-1]), predicted, span=self._span(tree))
+        predicted, latent = (self._part(tree, role) is not None for role in ("predict", "latent"))
+        return s.AttributeDeclaration(name, self._type(tree.children[-1]), predicted, latent, span=self._span(tree))
 
-    @staticmethod
-    def _type(tree: Any) -> AttributeType:
+    def _type(self, tree: Any) -> AttributeType:
+        if tree.data == "range_type":
+            return DomainType(self._range(tree))
         name = str(tree.children[-1])
         if tree.data == "bag":
             return Bag(name)
         return SCALARS.get(name, DomainType(name))
 
+    def _range(self, tree: Any) -> str:
+        """A range without a name, as it is called: `1..4`."""
+        low, high = (self._integer(bound.children[0]) for bound in tree.children)
+        return f"{low}..{high}"
+
+    def _sort(self, tree: Any) -> str:
+        return self._range(tree) if len(tree.children) == 2 else str(tree.children[0])
+
     def _parameters(self, tree: Any) -> tuple[s.Parameter, ...]:
         block = self._part(tree, "parameters")
         return tuple(
-            s.Parameter(self._name(p.children[0]), str(p.children[1]), span=self._span(p)) for p in block.children
+            s.Parameter(self._name(p.children[0]), self._sort(p.children[1]), span=self._span(p))
+            for p in block.children
         )
 
     def _relation(self, tree: Any) -> s.Relation:
         name, span = self._header(tree)
         return s.Relation(name, self._parameters(tree), self._attributes(tree), span=span)
+
+    def _random_relation(self, tree: Any) -> s.RandomRelation:
+        name, span = self._header(tree)
+        kind = next((c for c in tree.children if c.data in ("bag", "named_type", "range_type")), None)
+        where = self._part(tree, "where")
+        return s.RandomRelation(
+            name,
+            self._parameters(tree),
+            self._type(kind) if kind else Bool(),
+            self._whole(where.children[0]) if where else None,
+            span=span,
+        )
 
     def _derive(self, tree: Any) -> s.Derived:
         name, span = self._header(tree)
@@ -122,35 +147,65 @@ class Builder:
             definition = self._whole(body.children[0])
         return s.Derived(name, self._parameters(tree), definition, span=span)
 
+    def _clause(self, tree: Any, which: str) -> tuple[e.Expression, ...]:
+        part = self._part(tree, which)
+        return tuple(self._whole(c) for c in part.children if c.data != "symmetric") if part else ()
+
     def _template(self, tree: Any) -> s.Template:
         name, span = self._header(tree)
         where = self._part(tree, "where")
-
-        def clause(which: str) -> tuple[e.Expression, ...]:
-            part = self._part(tree, which)
-            return tuple(self._whole(c) for c in part.children) if part else ()
-
         return s.Template(
             name,
             self._parameters(tree),
-            clause("over"),
+            self._clause(tree, "over"),
             self._whole(where.children[0]) if where else None,
-            clause("per"),
-            clause("by"),
+            self._clause(tree, "per"),
+            self._clause(tree, "by"),
+            self._options(tree),
+            symmetric=self._part(self._part(tree, "over"), "symmetric") is not None,
+            is_candidate=tree.data == "candidates",
+            span=span,
+        )
+
+    _candidates = _template
+
+    def _rule(self, tree: Any) -> s.Rule:
+        name, number = self._part(tree, "name"), self._part(tree, "number")
+        clauses = ("number", "hard", "name", "per", *_OPTIONS)
+        formula = next(c for c in tree.children if c.data not in clauses)
+        span = self._span(name or tree)
+        if name is None:
+            span = replace(span, end_line=span.line, end_column=span.column + len("rule"))
+        return s.Rule(
+            self._name(name) if name else None,
+            self._whole(formula),
+            self._real(number.children[0]) if number else None,
+            self._part(tree, "hard") is not None,
+            self._clause(tree, "per"),
             self._options(tree),
             span=span,
         )
 
+    def _gate(self, tree: Any) -> s.Gate:
+        name, span = self._header(tree)
+        return s.Gate(name, self._clause(tree, "by"), span=span)
+
+    def _include(self, tree: Any) -> s.Include:
+        return s.Include(self._unquoted(tree.children[0]), span=self._span(tree.children[0]))
+
     def _options(self, tree: Any) -> s.Options:
         given: dict[str, Any] = {}
         for child in tree.children:
-            if not isinstance(child, Tree) or child.data not in ("init", "fixed", "l1", "l2"):
+            if not isinstance(child, Tree) or child.data not in _OPTIONS:
                 continue
             if child.data in given:
                 message = f"the option '{child.data}' is given twice"
                 raise Unbuildable(self._span(child), message, "leave one of them out")
-            number: Any = child.children[0] if child.children else None
-            given[str(child.data)] = True if number is None else self._real(number.children[0])
+            value: Any = child.children[0] if child.children else None
+            if value is None:
+                given[str(child.data)] = True
+            else:
+                given[str(child.data)] = self._name(value) if value.data == "name" else self._real(value.children[0])
         return s.Options(**given)
 
     # Literals
@@ -212,6 +267,10 @@ class Builder:
                 called = self._call(children[0])
                 atom = called if isinstance(called, e.Atom) else e.Atom(called.name, called.arguments, span=called.span)
                 return e.TupleAttribute(atom, str(children[1]), span=span)
+            case "aggregate":
+                function, *terms, where = children
+                built = tuple(self.expression(term) for term in terms)
+                return e.Aggregate(str(function), built, self.expression(where), span=span)
             case "negative":
                 return e.Negative(self.expression(children[0]), span=span)
             case "not_":

@@ -37,7 +37,7 @@ def unread(diagnostic: Diagnostic, text: str, rest: str) -> Unread:
     if diagnostic.code == "E002":
         hint = suggestion(keyword, DECLARATIONS)
         keyword = next((word for word in DECLARATIONS if hint and f"'{word}'" in hint), "")
-    elif diagnostic.code != "E003" and _ANOTHER.search(rest):
+    elif _ANOTHER.search(rest):
         keyword = ""
     keyword = "relation" if keyword.startswith("predict") else keyword
     fields = (diagnostic.code, diagnostic.message, diagnostic.place, diagnostic.hint, diagnostic.notes)

@@ -7,9 +7,9 @@ are no part of a node's identity: two expressions are equal if they say the same
 # ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeAlias
 
 from relcrf.errors import Span
 
@@ -79,7 +79,7 @@ class TupleAttribute:
 
 @dataclass(frozen=True)
 class Function:
-    """`log(a.length)`: a built-in function; `relcrf.functions` holds their types."""
+    """`log(a.length)`: a built-in function; `model/functions.py` holds their types."""
 
     name: str
     arguments: tuple[Expression, ...]
@@ -141,6 +141,24 @@ class Connective:
     span: Span | None = _span()
 
 
+@dataclass(frozen=True)
+class Aggregate:
+    """`count { q where Link(q, p) }`: a figure over the values that names of its own can take.
+
+    Names that `where` binds and that are unknown outside are the aggregate's own; all others are those outside.
+
+    Args:
+        function: `exists`, `count`, `sum`, `min`, `max` or `mean`.
+        terms: the names that `count` counts the distinct combinations of (none: all of its own), or the one number
+            that the others add up; `exists` has none.
+    """
+
+    function: str
+    terms: tuple[Expression, ...]
+    where: Expression
+    span: Span | None = _span()
+
+
 Expression: TypeAlias = (
     Name
     | Number
@@ -156,11 +174,12 @@ Expression: TypeAlias = (
     | Member
     | Not
     | Connective
+    | Aggregate
 )
 
 
 def children(expression: Expression) -> Iterator[Expression]:
-    """The direct sub-expressions, from left to right."""
+    """The direct sub-expressions, from left to right; those of an aggregate may speak of its own names."""
     for each in fields(expression):
         value = getattr(expression, each.name)
         if isinstance(value, tuple):
@@ -174,6 +193,23 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
     for child in children(expression):
         yield from walk(child)
+
+
+def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
+    """The expression with other names for things and values."""
+    match expression:
+        case Name(name):
+            return replace(expression, name=names.get(name, name))
+        case Attribute(binder, _):
+            return replace(expression, binder=names.get(binder, binder))
+    changed: dict[str, Any] = {}
+    for each in fields(expression):
+        value = getattr(expression, each.name)
+        if isinstance(value, tuple):
+            changed[each.name] = tuple(renamed(v, names) for v in value)
+        elif isinstance(value, Expression):
+            changed[each.name] = renamed(value, names)
+    return replace(expression, **changed)
 
 
 def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:

@@ -7,14 +7,18 @@ from dataclasses import dataclass
 MEASURES = ("cosine", "dot", "distance")
 """The functions that `nearest K by` takes."""
 
+AGGREGATES = ("exists", "count", "sum", "min", "max", "mean")
+"""What may stand before `{ ... where ... }`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """`parameters` are `number` or `vector`; the result is always a real number."""
+    """`parameters` are `number`, `vector` or `text`; `result` is `real`, `integer`, `bool` or `string`."""
 
     name: str
     parameters: tuple[str, ...]
     summary: str
+    result: str = "real"
 
 
 FUNCTIONS: dict[str, Signature] = {
@@ -30,5 +34,13 @@ FUNCTIONS: dict[str, Signature] = {
         Signature("cosine", ("vector", "vector"), "cosine of the angle; 0 where a vector is all zeros"),
         Signature("dot", ("vector", "vector"), "inner product"),
         Signature("distance", ("vector", "vector"), "Euclidean distance"),
+        Signature("lower", ("text",), "the text in lower case", "string"),
+        Signature("prefix", ("text", "number"), "the first so many characters of a text", "string"),
+        Signature("length", ("text",), "number of characters", "integer"),
+        Signature("contains", ("text", "text"), "the second text stands in the first", "bool"),
+        Signature("starts_with", ("text", "text"), "the first text begins with the second", "bool"),
+        Signature("levenshtein", ("text", "text"), "edits that turn one text into the other", "integer"),
+        Signature("jaro_winkler", ("text", "text"), "similarity of two short texts such as names, from 0 to 1"),
+        Signature("jaccard", ("text", "text"), "shared letters over all letters of two texts, from 0 to 1"),
     )
 }

@@ -1,20 +1,21 @@
 """What a model file says: frozen declarations, and the specification that holds them.
 
-A `ModelSpec` is built by the parser (`language/parse.py`) or by hand and says what there is (domains, entities,
-relations), what is unknown (`predict`), and which patterns may carry weight (templates). It names no data,
-no backend and no optimiser. `language/check.py` says whether its parts fit together.
+A `ModelSpec` is built by the parser (`language/parse.py`) or the builder (`language/builder.py`) and says what there is
+(domains, entities, relations), what is unknown (`predict`), and which patterns may carry weight (templates). It names no
+data, no backend and no optimiser. `language/check.py` says whether its parts fit together.
 """
 
 # ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
 from relcrf.errors import Source, Span
 from relcrf.model.expressions import Expression
-from relcrf.model.types import AttributeType
+from relcrf.model.types import AttributeType, Bool
 
 
 def _span() -> Span | None:
@@ -63,12 +64,22 @@ Domain: TypeAlias = EnumeratedDomain | RangeDomain | OpenDomain
 
 @dataclass(frozen=True)
 class AttributeDeclaration:
-    """`name : type`, evidence; or `predict name : D`, a random variable of each thing."""
+    """`name : type`, evidence; or `predict name : D` and `latent name : D`, a random variable of each thing.
+
+    Args:
+        predicted: random, and observed where the data has a value.
+        latent: random and never observed.
+    """
 
     name: str
     type: AttributeType
     predicted: bool = False
+    latent: bool = False
     span: Span | None = _span()
+
+    @property
+    def is_random(self) -> bool:
+        return self.predicted or self.latent
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,21 @@ class Relation:
 
 
 @dataclass(frozen=True)
+class RandomRelation:
+    """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that the condition admits.
+
+    Args:
+        type: of the variables; `bool` says whether the tuple is in the relation.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    type: AttributeType = Bool()
+    where: Expression | None = None
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
 class Nearest:
     """`nearest K by cosine(a.v, b.v)`: for each a, the K other things b of the largest similarity.
 
@@ -134,12 +160,14 @@ class Options:
     """Settings of a template's weights; None leaves the choice to the backend.
 
     `init` is where learning starts, `fixed` keeps it there, `l1` and `l2` are the strengths of the penalties.
+    `weights` names the weights: templates that name the same ones share them.
     """
 
     init: float | None = None
     fixed: bool = False
     l1: float | None = None
     l2: float | None = None
+    weights: str | None = None
 
 
 @dataclass(frozen=True)
@@ -147,7 +175,13 @@ class Template:
     """A pattern that may carry weight; see the language reference for its meaning.
 
     `over` is either random terms (a table over their joint states) or a single formula (one pattern: its truth).
-    A lone `a.x` is a random term. `by` empty means the constant feature 1.
+    A lone `a.x` is a random term, a lone `R(a)` of a relation that holds or not is a formula. `by` empty means the
+    constant feature 1.
+
+    Args:
+        symmetric: the table over two random terms is tied to its transpose.
+        is_candidate: its weights start outside the model, for structure learners to choose among.
+        is_hard: the formula must hold; it has no weight.
     """
 
     name: str
@@ -157,10 +191,58 @@ class Template:
     per: tuple[Expression, ...] = ()
     by: tuple[Expression, ...] = ()
     options: Options = Options()
+    symmetric: bool = False
+    is_candidate: bool = False
+    is_hard: bool = False
+    span: Span | None = _span()
+
+    @property
+    def weights(self) -> str:
+        """The name of its weights."""
+        return self.options.weights or self.name
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`rule WEIGHT NAME: FORMULA`: a weighted formula in the way of Markov logic; `rules.py` makes it a template.
+
+    Args:
+        name: None where the file gives none.
+        weight: None where it is learned.
+        is_hard: the formula must hold.
+    """
+
+    name: str | None
+    formula: Expression
+    weight: float | None = None
+    is_hard: bool = False
+    per: tuple[Expression, ...] = ()
+    options: Options = Options()
     span: Span | None = _span()
 
 
-Declaration: TypeAlias = Domain | Entity | Relation | Derived | Template
+@dataclass(frozen=True)
+class Gate:
+    """`gate TEMPLATE by FEATURES`: the evidence that opens and closes a template's factors."""
+
+    template: str
+    by: tuple[Expression, ...]
+    span: Span | None = _span()
+
+
+@dataclass(frozen=True)
+class Include:
+    """`include "common.rcrf"`: the declarations of another file."""
+
+    path: str
+    span: Span | None = _span()
+
+
+Declaration: TypeAlias = Domain | Entity | Relation | RandomRelation | Derived | Template | Rule | Gate | Include
+AnyRelation: TypeAlias = Relation | RandomRelation | Derived
+
+
+_INLINE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -169,51 +251,89 @@ class ModelSpec:
 
     Look-ups take a name and return the declaration, or None; of two declarations of one name the first counts
     (the checker reports the second).
+
+    Args:
+        included: the declarations of the files that the model includes.
     """
 
     declarations: tuple[Declaration, ...]
+    included: tuple[Declaration, ...] = field(default=(), compare=False, repr=False, kw_only=True)
     source: Source | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    @cached_property
+    def everything(self) -> tuple[Declaration, ...]:
+        """The declarations of the model and of all that it includes."""
+        return tuple(d for d in (*self.included, *self.declarations) if not isinstance(d, Include))
+
+    def flat(self) -> ModelSpec:
+        """The same model in one piece, without `include`."""
+        return ModelSpec(self.everything, source=self.source)
 
     @cached_property
     def _by_name(self) -> dict[str, Declaration]:
         found: dict[str, Declaration] = {}
-        for declaration in self.declarations:
-            if not isinstance(declaration, Template):
+        for declaration in self.everything:
+            if not isinstance(declaration, Template | Rule | Gate | Include):
                 found.setdefault(declaration.name, declaration)
         return found
 
     def domain(self, name: str) -> Domain | None:
+        """A domain by its name, or by its text where it has none: `1..4`."""
         found = self._by_name.get(name)
+        if found is None and (inline := _INLINE.fullmatch(name)):
+            return RangeDomain(name, int(inline[1]), int(inline[2]))
         return found if isinstance(found, Domain) else None
 
     def entity(self, name: str) -> Entity | None:
         found = self._by_name.get(name)
         return found if isinstance(found, Entity) else None
 
-    def relation(self, name: str) -> Relation | Derived | None:
-        """An observed or derived relation."""
+    def relation(self, name: str) -> AnyRelation | None:
+        """An observed, random or derived relation."""
         found = self._by_name.get(name)
-        return found if isinstance(found, Relation | Derived) else None
+        return found if isinstance(found, AnyRelation) else None
+
+    @cached_property
+    def inline_domains(self) -> tuple[RangeDomain, ...]:
+        """The ranges that attributes and random relations have as types without a name, once each."""
+        owners = (d for d in self.everything if isinstance(d, Entity | Relation))
+        types = [a.type for d in owners for a in d.attributes] + [r.type for r in self.random_relations]
+        names = dict.fromkeys(getattr(t, "domain", "") for t in types)
+        names.update(dict.fromkeys(p.sort for d in self.everything for p in getattr(d, "parameters", ())))
+        found = (self.domain(name) for name in names if name and name not in self._by_name)
+        return tuple(d for d in found if isinstance(d, RangeDomain))
 
     @cached_property
     def domains(self) -> tuple[Domain, ...]:
-        return tuple(d for d in self.declarations if isinstance(d, Domain))
+        return tuple(d for d in self.everything if isinstance(d, Domain))
 
     @cached_property
     def entities(self) -> tuple[Entity, ...]:
-        return tuple(d for d in self.declarations if isinstance(d, Entity))
+        return tuple(d for d in self.everything if isinstance(d, Entity))
 
     @cached_property
     def relations(self) -> tuple[Relation, ...]:
-        return tuple(d for d in self.declarations if isinstance(d, Relation))
+        return tuple(d for d in self.everything if isinstance(d, Relation))
+
+    @cached_property
+    def random_relations(self) -> tuple[RandomRelation, ...]:
+        return tuple(d for d in self.everything if isinstance(d, RandomRelation))
 
     @cached_property
     def derived(self) -> tuple[Derived, ...]:
-        return tuple(d for d in self.declarations if isinstance(d, Derived))
+        return tuple(d for d in self.everything if isinstance(d, Derived))
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
-        return tuple(d for d in self.declarations if isinstance(d, Template))
+        return tuple(d for d in self.everything if isinstance(d, Template))
+
+    @cached_property
+    def rules(self) -> tuple[Rule, ...]:
+        return tuple(d for d in self.everything if isinstance(d, Rule))
+
+    @cached_property
+    def gates(self) -> tuple[Gate, ...]:
+        return tuple(d for d in self.everything if isinstance(d, Gate))
 
     @cached_property
     def constants(self) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class DomainType:
-    """A value of a named domain."""
+    """A value of a named domain; an integer range without a name is called as it is written: `1..4`."""
 
     domain: str
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cached_property
 
 from relcrf.errors import Diagnostic, listing, suggestion
 from relcrf.model.expressions import (
+    Aggregate,
     Arithmetic,
     Atom,
     Attribute,
@@ -29,15 +30,17 @@ from relcrf.model.expressions import (
     Text,
     Truth,
     TupleAttribute,
-    walk,
+    children,
 )
 from relcrf.model.functions import FUNCTIONS
 from relcrf.model.spec import (
+    AnyRelation,
     AttributeDeclaration,
     EnumeratedDomain,
     ModelSpec,
     OpenDomain,
     Parameter,
+    RandomRelation,
     RangeDomain,
     Relation,
 )
@@ -79,6 +82,24 @@ class Scope:
             self.binders.setdefault(parameter.name, parameter.sort)
         self.where = where
 
+    def inside(self, aggregate: Aggregate) -> Scope:
+        """The scope of an aggregate: all names here and those that it counts are its binders, and then its own."""
+        plain = Scope(self.spec, _parameters(self.sorts), aggregate.where)
+        counted = {t.name: plain.own[t.name] for t in aggregate.terms if isinstance(t, Name) and t.name in plain.own}
+        return Scope(self.spec, _parameters({**self.sorts, **counted}), aggregate.where)
+
+    @cached_property
+    def own(self) -> dict[str, str]:
+        """The names that are no binders, each with its sort."""
+        return {name: sort for name, sort in self.sorts.items() if name not in self.binders}
+
+    def walk(self, expression: Expression) -> Iterator[tuple[Scope, Expression]]:
+        """The expression and everything below it, parents first, each with the scope that it stands in."""
+        yield self, expression
+        inner = self.inside(expression) if isinstance(expression, Aggregate) else self
+        for child in children(expression):
+            yield from inner.walk(child)
+
     @cached_property
     def sorts(self) -> dict[str, str]:
         """The sort (entity or domain) of every binder, and then of every existential name by its first place."""
@@ -95,7 +116,7 @@ class Scope:
 
     def _places(self, where: Expression, sorts: dict[str, str]) -> Iterator[tuple[Expression, str]]:
         """The places where a name may stand for a thing or value, each with its sort, as far as sorts are known."""
-        for node in walk(where):
+        for node in _outside_aggregates(where):
             if isinstance(node, Atom):
                 relation = self.spec.relation(node.relation)
                 parameters = relation.parameters if relation is not None else ()
@@ -129,15 +150,22 @@ class Scope:
                 return text
         return None
 
-    def random_terms(self, expression: Expression) -> list[Attribute]:
-        """The predicted attributes that an expression mentions, once each, in the order of their first mention."""
-        found: list[Attribute] = []
-        for node in walk(expression):
-            if isinstance(node, Attribute) and node not in found:
-                declared = self.attribute_declaration(node, quiet=True)
-                if declared is not None and declared.predicted:
-                    found.append(node)
+    def random_terms(self, expression: Expression) -> list[Attribute | Atom]:
+        """The random attributes and atoms that an expression mentions, once each, in the order of their first mention."""
+        found: list[Attribute | Atom] = []
+        for scope, node in self.walk(expression):
+            if isinstance(node, Attribute | Atom) and node not in found and scope.is_random(node):
+                found.append(node)
         return found
+
+    def is_random(self, node: Expression) -> bool:
+        """Whether a node is itself a random term."""
+        if isinstance(node, Atom):
+            return isinstance(self.spec.relation(node.relation), RandomRelation)
+        if isinstance(node, Attribute):
+            declared = self.attribute_declaration(node, quiet=True)
+            return declared is not None and declared.is_random
+        return False
 
     def attribute_declaration(self, node: Attribute, *, quiet: bool = False) -> AttributeDeclaration | None:
         """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeProblem."""
@@ -149,7 +177,12 @@ class Scope:
         if sort is None:
             raise self._unknown_name(node.binder, node)
         if entity is None:
-            raise TypeProblem("E107", f"'{node.binder}' is a value of {sort}, which has no attributes", node)
+            raise TypeProblem(
+                "E107",
+                f"'{node.binder}' is a value of {sort}, which has no attributes",
+                node,
+                "only things of an entity have",
+            )
         known = [a.name for a in entity.attributes]
         hint = suggestion(node.attribute, known) or (f"{entity.name} has {listing(known)}" if known else None)
         raise TypeProblem("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
@@ -158,7 +191,7 @@ class Scope:
         known = [*self.sorts, *self.spec.constants]
         if isinstance(expected, DomainType | String | Date):
             return TypeProblem("E104", f"unknown name '{name}'", at, f'a value of {expected} is written "{name}" here')
-        hint = suggestion(name, known) or f"the binders here are {listing(self.binders)}"
+        hint = suggestion(name, known) or (f"the names here are {listing(self.sorts)}" if self.sorts else _NAMES)
         return TypeProblem("E104", f"unknown name '{name}'", at, hint)
 
     def type_of(self, expression: Expression, expected: ValueType | None = None) -> ValueType:
@@ -180,9 +213,10 @@ class Scope:
                 declared = self.attribute_declaration(expression)
                 assert declared is not None
                 return declared.type
-            case Atom():
+            case Atom(name):
                 self._check_arguments(expression)
-                return Bool()
+                relation = self.spec.relation(name)
+                return relation.type if isinstance(relation, RandomRelation) else Bool()
             case TupleAttribute(atom, name):
                 return self._tuple_attribute(expression, atom, name)
             case Function():
@@ -206,7 +240,26 @@ class Scope:
                 self._truth(left)
                 self._truth(right)
                 return Bool()
+            case Aggregate():
+                return self._aggregate_type(expression)
         raise AssertionError(f"unknown expression {expression!r}")
+
+    def _aggregate_type(self, node: Aggregate) -> ValueType:
+        inner = self.inside(node)
+        inner._truth(node.where)
+        if node.function == "exists":
+            return Bool()
+        if node.function == "count":
+            for term in node.terms:
+                if not isinstance(term, Name) or term.name in self.sorts or term.name not in inner.sorts:
+                    message = "'count' counts values of names that its own 'where' binds"
+                    raise TypeProblem("E141", message, term, "write: count { q where Link(q, p) }")
+            return Integer()
+        if len(node.terms) != 1:
+            message = f"'{node.function}' takes one number for each of the values"
+            raise TypeProblem("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")
+        kind = inner._number(node.terms[0])
+        return kind if node.function != "mean" else Real()
 
     def _constant_type(self, expression: Expression, expected: ValueType | None) -> ValueType | None:
         """The expected domain, where the expression is one of its values."""
@@ -224,6 +277,8 @@ class Scope:
         if not isinstance(expected, Date):
             return String()
         try:
+            if not re.fullmatch(r"\d{4}-\d\d-\d\d", expression.value, re.ASCII):
+                raise ValueError
             datetime.date.fromisoformat(expression.value)
         except ValueError:
             hint = 'a date is written "2024-01-31"'
@@ -281,7 +336,8 @@ class Scope:
     def _check_arguments(self, atom: Atom) -> None:
         relation = self.spec.relation(atom.relation)
         if relation is None:
-            known = [*(r.name for r in self.spec.relations), *(d.name for d in self.spec.derived)]
+            relations: tuple[AnyRelation, ...] = (*self.spec.relations, *self.spec.random_relations, *self.spec.derived)
+            known = [each.name for each in relations]
             hint = suggestion(atom.relation, [*known, *FUNCTIONS])
             hint = hint or (f"the relations are {listing(known)}" if known else "the model declares no relation")
             raise TypeProblem("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
@@ -318,11 +374,11 @@ class Scope:
         for argument, wanted in zip(node.arguments, signature.parameters, strict=True):
             if wanted == "number":
                 self._number(argument)
-            else:
-                kind = self.type_of(argument)
-                if not isinstance(kind, Vector):
-                    raise TypeProblem("E110", f"{node.name} takes vectors, and this is {_kind(kind)}", argument)
-        return Real()
+                continue
+            kind = self.type_of(argument)
+            if not isinstance(kind, Vector if wanted == "vector" else String):
+                raise TypeProblem("E110", f"{node.name} takes {wanted}s, and this is {_kind(kind)}", argument)
+        return _RESULTS[signature.result]
 
     def _number(self, node: Expression) -> ValueType:
         kind = self.type_of(node)
@@ -372,11 +428,6 @@ class Scope:
             raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
         if isinstance(kind_left, Bool) and node.operator not in ("==", "!="):
             raise TypeProblem("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
-        domain = self.spec.domain(kind_left.domain) if isinstance(kind_left, DomainType) else None
-        if isinstance(domain, OpenDomain) and node.operator not in ("==", "!="):
-            # Their codes grow with the data, and are no order that training and prediction share.
-            message = f"the values of {domain.name}, an open domain, have no order for '{node.operator}'"
-            raise TypeProblem("E111", message, node, "use == or !=, or list the values of the domain")
 
     def _is_constant(self, node: Expression) -> bool:
         """Whether the other side of a comparison may have to say what a side is."""
@@ -386,7 +437,7 @@ class Scope:
     def _peek(self, node: Expression) -> ValueType | None:
         """The type of the right side where that helps to read the left one, a bare name."""
         try:
-            return self.type_of(node) if isinstance(node, Attribute) else None
+            return self.type_of(node) if isinstance(node, Attribute | Atom) else None
         except TypeProblem:
             return None
 
@@ -396,6 +447,24 @@ class Scope:
             return in_range or isinstance(kind, Integer | Real)
 
         return left == right or (is_number(left) and is_number(right))
+
+
+_RESULTS: dict[str, ValueType] = {"real": Real(), "integer": Integer(), "bool": Bool(), "string": String()}
+
+
+_NAMES = "every name of a rule stands in a relation, which says what it is"
+
+
+def _parameters(sorts: Mapping[str, str]) -> tuple[Parameter, ...]:
+    return tuple(Parameter(name, sort) for name, sort in sorts.items())
+
+
+def _outside_aggregates(expression: Expression) -> Iterator[Expression]:
+    """The expression and everything below it that no aggregate encloses."""
+    yield expression
+    if not isinstance(expression, Aggregate):
+        for child in children(expression):
+            yield from _outside_aggregates(child)
 
 
 def _same_number(expression: Expression, values: tuple[str, ...]) -> str | None:

@@ -7,9 +7,11 @@ import pytest
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.errors import BudgetError
+from relcrf.grounding.derive import derive_all, facts_of
 from relcrf.grounding.estimate import upper_bound
-from relcrf.grounding.ground import derive_all, facts_of, ground, plan
+from relcrf.grounding.ground import ground, prepare
 from relcrf.grounding.lower import lower_template
+from relcrf.grounding.preview import plan
 
 DECLARATIONS = """
 domain D = { x, y, z }
@@ -72,6 +74,7 @@ def test_the_plan_is_what_is_grounded(name):
         data = dataset(seed)
         spec = relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec
         bound = bind(spec, data)
+        prepare(bound)
         (told,) = plan(bound)
         grounding = ground(bound)
         (group,), (info,) = grounding.graph.groups, grounding.templates

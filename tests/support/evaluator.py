@@ -1,6 +1,7 @@
-"""What a template means, as plain loops over all bindings: written apart from the engine, for tiny tables.
+"""What a model means, as plain loops over all bindings: written apart from the engine, for tiny tables.
 
-Tables are lists of dicts; entities by key, `None` is missing. Names and values stay texts and numbers; no codes, no SQL.
+Tables are dicts; things by key, `None` is missing. Names and values stay texts and numbers; no codes, no SQL. Values of ranges
+are integers. Rules are taken as they are written: for all values of their names, the truth of the formula.
 """
 
 from __future__ import annotations
@@ -9,179 +10,308 @@ import itertools
 import math
 
 from relcrf.model import expressions as e
-from relcrf.model.spec import Nearest
-from relcrf.model.types import Bag, DomainType
+from relcrf.model.spec import EnumeratedDomain, Nearest, RandomRelation, RangeDomain, Rule, Template
+from relcrf.model.types import Bag, Bool, DomainType
 
 
 class Evaluator:
-    """Grounds a checked specification on `things` (entity -> key -> attributes, bags as dicts of counts) and
-    `tuples` (relation -> set of argument tuples) with `scores` ((relation, arguments) -> attributes)."""
+    """Grounds a checked specification.
+
+    Args:
+        things: entity -> key -> attributes; bags are dicts of counts.
+        tuples: observed relation -> set of argument tuples.
+        scores: (relation, arguments) -> attributes.
+        domains: the values of every domain, in order.
+    """
 
     def __init__(self, spec, things, tuples, scores, domains):
         self.spec, self.things, self.scores, self.domains = spec, things, scores, domains
-        self.tuples = dict(tuples)
-        for derived in spec.derived:
-            assert not isinstance(derived.definition, Nearest)
-            names = [p.name for p in derived.parameters]
-            self.tuples[derived.name] = {
-                tuple(binding[n] for n in names) for binding in self.bindings(derived.parameters, derived.definition)
-            }
+        self.tuples = dict(tuples) | {d.name: set() for d in spec.derived}
+        for stratum in self.strata():
+            grows = True
+            while grows:
+                grows = False
+                for derived in stratum:
+                    found = set(self.bindings(derived.parameters, derived.definition))
+                    grows = grows or not found <= self.tuples[derived.name]
+                    self.tuples[derived.name] |= found
+        for relation in spec.random_relations:
+            self.tuples[relation.name] = set(self.bindings(relation.parameters, relation.where))
+
+    def strata(self):
+        """Derived relations, those that others look at by `not` or by counting before these."""
+        level = {d.name: 0 for d in self.spec.derived}
+        for _ in range(len(level) ** 2):
+            for derived in self.spec.derived:
+                assert not isinstance(derived.definition, Nearest)
+                for node in e.walk(derived.definition):
+                    if isinstance(node, e.Atom) and node.relation in level:
+                        plain = node.relation == derived.name or node in positive(derived.definition)
+                        level[derived.name] = max(level[derived.name], level[node.relation] + (not plain))
+        order = sorted(set(level.values()))
+        return [[d for d in self.spec.derived if level[d.name] == k] for k in order]
 
     def universe(self, sort):
         return list(self.things[sort]) if sort in self.things else self.domains[sort]
 
     def bindings(self, parameters, where):
         """All ways to give things and values to the binders so that `where` holds."""
-        names = [p.name for p in parameters]
         for chosen in itertools.product(*(self.universe(p.sort) for p in parameters)):
-            binding = dict(zip(names, chosen, strict=True))
-            sorts = {p.name: p.sort for p in parameters}
-            if where is None or self.satisfiable(where, binding, sorts):
-                yield binding
+            env = {p.name: (p.sort, value) for p, value in zip(parameters, chosen, strict=True)}
+            if where is None or self.holds(where, env):
+                yield chosen
 
-    def satisfiable(self, where, binding, sorts):
-        """Whether the existential names that positive atoms bind can be chosen so that the condition holds."""
-        free = {}
-        for part in e.conjuncts(where):
-            if isinstance(part, e.Atom):
-                for argument, parameter in zip(
-                    part.arguments, self.spec.relation(part.relation).parameters, strict=True
-                ):
-                    if (
-                        isinstance(argument, e.Name)
-                        and argument.name not in binding
-                        and not self.is_value(argument.name, parameter.sort)
-                    ):
-                        free[argument.name] = parameter.sort
-        for chosen in itertools.product(*(self.universe(s) for s in free.values())):
-            extended = binding | dict(zip(free, chosen, strict=True))
-            if self.holds(where, extended, sorts | free):
-                return True
-        return False
+    # Names
+
+    def free(self, node, env):
+        """The names that an expression's atoms and bags speak of and nothing has bound, with their sorts."""
+        found = {}
+        if isinstance(node, e.Aggregate):
+            return found
+        if isinstance(node, e.Atom):
+            for argument, parameter in zip(node.arguments, self.spec.relation(node.relation).parameters, strict=True):
+                found |= self.free_name(argument, parameter.sort, env)
+        elif isinstance(node, e.Member):
+            found |= self.free_name(node.element, self.kind(node.bag, env).domain, env)
+        else:
+            for child in e.children(node):
+                found |= self.free(child, env)
+        return found
+
+    def free_of(self, nodes, env):
+        """The free names of several atoms and bags together: what owns a bag may be free itself."""
+        found, size = {}, -1
+        while size != len(found):
+            size = len(found)
+            known = env | {name: (sort, None) for name, sort in found.items()}
+            for node in nodes:
+                if isinstance(node, e.Atom) or (isinstance(node, e.Member) and node.bag.binder in known):
+                    found |= self.free(node, known)
+        return found
+
+    def free_name(self, node, sort, env):
+        is_name = isinstance(node, e.Name) and node.name not in env and not self.is_value(node.name, sort)
+        return {node.name: sort} if is_name else {}
 
     def is_value(self, name, sort):
-        return sort in self.domains and name in self.domains[sort]
+        return isinstance(self.spec.domain(sort), EnumeratedDomain) and name in self.domains[sort]
 
-    def holds(self, node, binding, sorts):
+    def choices(self, names, env):
+        for chosen in itertools.product(*(self.universe(sort) for sort in names.values())):
+            yield env | {n: (sort, v) for (n, sort), v in zip(names.items(), chosen, strict=True)}
+
+    # Truth
+
+    def holds(self, node, env):
         match node:
             case e.Connective("and", left, right):
-                return self.holds(left, binding, sorts) and self.holds(right, binding, sorts)
+                names = self.free_of(e.conjuncts(node), env)
+                return any(self.holds(left, more) and self.holds(right, more) for more in self.choices(names, env))
             case e.Connective("or", left, right):
-                return self.holds(left, binding, sorts) or self.holds(right, binding, sorts)
+                return self.holds(left, env) or self.holds(right, env)
             case e.Connective("=>", left, right):
-                return not self.holds(left, binding, sorts) or self.holds(right, binding, sorts)
+                return not self.holds(left, env) or self.holds(right, env)
             case e.Connective("<=>", left, right):
-                return self.holds(left, binding, sorts) == self.holds(right, binding, sorts)
+                return self.holds(left, env) == self.holds(right, env)
             case e.Not(operand):
-                return not self.holds(operand, binding, sorts)
+                return not self.holds(operand, env)
             case e.Truth(value):
                 return value
-            case e.Atom(relation, arguments):
-                given = [binding.get(a.name, a.name) if isinstance(a, e.Name) else a.value for a in arguments]
-                return tuple(given) in self.tuples[relation]
+            case e.Atom():
+                return any(self.is_tuple(node, more) for more in self.choices(self.free(node, env), env))
             case e.Member(element, bag):
-                word = binding.get(element.name, element.name) if isinstance(element, e.Name) else element.value
-                return word in self.things[sorts[bag.binder]][binding[bag.binder]][bag.attribute]
+                words = self.value(bag, env)
+                names = self.free(node, env)
+                return any(self.value(element, more) in words for more in self.choices(names, env))
             case e.Comparison(operator, left, right):
-                a, b = self.value(left, binding, sorts), self.value(right, binding, sorts)
-                if a is None or b is None:
-                    return False
-                domain = self.domain_of(left, sorts) or self.domain_of(right, sorts)
-                if domain and isinstance(a, str) and isinstance(b, str):
-                    a, b = self.domains[domain].index(a), self.domains[domain].index(b)
-                return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[operator]
-            case e.Attribute():
-                return self.value(node, binding, sorts) is True
+                return self.compare(operator, left, right, env)
+            case e.Aggregate("exists", _, where):
+                return self.holds(where, env)
+            case e.Attribute() | e.Function() | e.TupleAttribute():
+                return self.value(node, env) is True
         raise AssertionError(node)
 
-    def domain_of(self, node, sorts):
-        if isinstance(node, e.Attribute):
-            kind = self.spec.entity(sorts[node.binder]).attribute(node.attribute).type
-            return kind.domain if isinstance(kind, DomainType) else None
+    def is_tuple(self, node, env):
+        assigned = env.get(("assigned", node))
+        if assigned is not None:
+            return assigned is True
+        return self.arguments(node, env) in self.tuples[node.relation]
+
+    def arguments(self, atom, env):
+        parameters = self.spec.relation(atom.relation).parameters
+        return tuple(self.constant(a, p.sort, env) for a, p in zip(atom.arguments, parameters, strict=True))
+
+    def constant(self, node, sort, env):
+        value = self.value(node, env)
+        return int(value) if isinstance(self.spec.domain(sort), RangeDomain) else value
+
+    def compare(self, operator, left, right, env):
+        kind = self.kind(left, env) or self.kind(right, env)
+        if isinstance(kind, Bool):
+            a, b = (self.truth_side(side, env) for side in (left, right))
+        else:
+            a, b = self.value(left, env), self.value(right, env)
+        if a is None or b is None:
+            return False
+        domain = self.spec.domain(kind.domain) if isinstance(kind, DomainType) else None
+        if isinstance(domain, EnumeratedDomain):
+            a, b = (self.domains[domain.name].index(x) if x in self.domains[domain.name] else -1 for x in (a, b))
+        return {"==": a == b, "!=": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[operator]
+
+    def truth_side(self, node, env):
+        """A truth value that a table holds can be missing; one that is computed cannot."""
+        stored = e.Attribute | e.TupleAttribute
+        return self.value(node, env) if isinstance(node, stored) else self.holds(node, env)
+
+    def kind(self, node, env):
+        """The type of a term where it matters: a domain's, a bag's or a truth value's."""
+        match node:
+            case e.Attribute(binder, attribute):
+                return self.spec.entity(env[binder][0]).attribute(attribute).type
+            case e.TupleAttribute(e.Atom(relation), attribute):
+                return self.spec.relation(relation).attribute(attribute).type
+            case e.Name(name) if name in env:
+                return DomainType(env[name][0])
+            case e.Atom(relation):
+                declared = self.spec.relation(relation)
+                return declared.type if isinstance(declared, RandomRelation) else Bool()
+            case e.Truth() | e.Comparison() | e.Connective() | e.Not() | e.Member() | e.Aggregate("exists"):
+                return Bool()
         return None
 
-    def value(self, node, binding, sorts):
+    # Values
+
+    def value(self, node, env):
         """The value of a term, None where it is missing."""
+        if ("assigned", node) in env:
+            return env["assigned", node]
         match node:
             case e.Name(name):
-                return binding.get(name, name)
+                return env[name][1] if name in env else name
             case e.Number(value) | e.Text(value) | e.Truth(value):
                 return value
             case e.Attribute(binder, attribute):
-                return self.things[sorts[binder]][binding[binder]][attribute]
-            case e.TupleAttribute(e.Atom(relation, arguments), attribute):
-                return self.scores[relation, tuple(binding[a.name] for a in arguments)][attribute]
+                sort, key = env[binder]
+                return self.things[sort][key][attribute]
+            case e.TupleAttribute(e.Atom(relation), attribute):
+                return self.scores[relation, self.arguments(node.atom, env)][attribute]
             case e.Negative(operand):
-                return self.apply(lambda x: -x, binding, sorts, operand)
+                return self.apply(lambda x: -x, env, operand)
             case e.Arithmetic(operator, left, right):
-                return self.apply(ARITHMETIC[operator], binding, sorts, left, right)
+                return self.apply(ARITHMETIC[operator], env, left, right)
             case e.Function(name, arguments):
-                return self.apply(FUNCTIONS[name], binding, sorts, *arguments)
+                return self.apply(FUNCTIONS[name], env, *arguments)
+            case e.Aggregate():
+                return self.figure(node, env)
         raise AssertionError(node)
 
-    def apply(self, function, binding, sorts, *nodes):
-        values = [self.value(n, binding, sorts) for n in nodes]
+    def apply(self, function, env, *nodes):
+        values = [self.value(n, env) for n in nodes]
         return None if None in values else function(*values)
 
+    def figure(self, node, env):
+        names = self.free_of(e.conjuncts(node.where), env)
+        for term in node.terms:
+            names |= {n: s for n, s in self.free_of(list(e.walk(node.where)), env).items() if term == e.Name(n)}
+        found = [more for more in self.choices(names, env) if self.holds(node.where, more)]
+        if node.function == "count":
+            counted = [t.name for t in node.terms] or list(names)
+            return len({tuple(more[n][1] for n in counted) for more in found})
+        values = [v for v in (self.value(node.terms[0], more) for more in found) if v is not None]
+        if node.function == "sum":
+            return sum(values)
+        return {"min": min, "max": max, "mean": lambda v: sum(v) / len(v)}[node.function](values) if values else None
+
+    # Factors
+
     def factors(self, template):
-        """Of each binding that has all keys: scope of (entity, key, attribute), keys as texts, feature values."""
-        sorts = {p.name: p.sort for p in template.parameters}
-        random = self.random_terms(template, sorts)
-        for binding in self.bindings(template.parameters, template.where):
-            scope = tuple((sorts[t.binder], binding[t.binder], t.attribute) for t in random)
-            bag = self.bag(template, sorts)
-            if bag is not None:
-                for word, count in self.things[sorts[bag.binder]][binding[bag.binder]][bag.attribute].items():
-                    yield scope, (word,), (float(count),)
+        """Of each binding that is a factor: scope of (owner, arguments, attribute), pattern, keys, feature values.
+
+        The pattern is `table`, `symmetric`, or the formula's value at each joint state, row-major.
+        """
+        over = template.over if isinstance(template, Template) else (template.formula,)
+        parameters, where = self.quantified(template)
+        for chosen in self.bindings(parameters, where):
+            env = {p.name: (p.sort, value) for p, value in zip(parameters, chosen, strict=True)}
+            terms = self.random_terms(over, env)
+            if any(isinstance(t, e.Atom) and self.arguments(t, env) not in self.tuples[t.relation] for t in terms):
                 continue
-            keys = [self.value(k, binding, sorts) for k in template.per]
+            pattern = self.pattern(template, over, terms, env)
+            if isinstance(pattern, tuple) and len(set(pattern)) == 1:
+                continue  # every state is the same to it
+            scope = tuple(self.variable(t, env) for t in terms)
+            bag = self.bag(template, env)
+            if bag is not None:
+                for word, count in self.value(bag, env).items():
+                    yield scope, pattern, (word,), (float(count),)
+                continue
+            keys = [self.value(k, env) for k in template.per]
             if None in keys:
                 continue
-            texts = tuple(
-                {True: "true", False: "false"}.get(k, str(k)) if isinstance(k, bool) else str(k) for k in keys
-            )
-            features = tuple(float(self.value(f, binding, sorts) or 0.0) for f in template.by) or (1.0,)
-            yield scope, texts, features
+            by = template.by if isinstance(template, Template) else ()
+            features = tuple(float(self.value(f, env) or 0.0) for f in by) or (1.0,)
+            yield scope, pattern, tuple(map(spelt, keys)), features
 
-    def bag(self, template, sorts):
-        if len(template.by) == 1 and isinstance(template.by[0], e.Attribute):
-            kind = self.spec.entity(sorts[template.by[0].binder]).attribute(template.by[0].attribute).type
-            return template.by[0] if isinstance(kind, Bag) else None
-        return None
+    def quantified(self, template):
+        if isinstance(template, Rule):
+            names = self.free_of(list(e.walk(template.formula)), {})
+            return [_Parameter(n, sort) for n, sort in names.items()], None
+        return template.parameters, template.where
 
-    def random_terms(self, template, sorts):
-        found = []
-        for item in template.over:
-            for node in e.walk(item):
-                is_new = isinstance(node, e.Attribute) and node not in found
-                if is_new and self.spec.entity(sorts[node.binder]).attribute(node.attribute).predicted:
-                    found.append(node)
-        return found
+    def variable(self, term, env):
+        if isinstance(term, e.Atom):
+            return term.relation, tuple(map(spelt, self.arguments(term, env))), None
+        sort, key = env[term.binder]
+        return sort, (spelt(key),), term.attribute
 
-    def patterns(self, template):
-        """The truth of a formula at each joint state, row-major; None for a table."""
-        sorts = {p.name: p.sort for p in template.parameters}
-        terms = self.random_terms(template, sorts)
-        if all(isinstance(i, e.Attribute) for i in template.over):
-            return None
-        domains = [self.domains[self.domain_of(t, sorts)] for t in terms]
+    def is_random(self, node, env):
+        if isinstance(node, e.Atom):
+            return isinstance(self.spec.relation(node.relation), RandomRelation)
+        if isinstance(node, e.Attribute) and node.binder in env:
+            declared = self.spec.entity(env[node.binder][0]).attribute(node.attribute)
+            return declared.predicted or declared.latent
+        return False
+
+    def random_terms(self, over, env):
+        return list(dict.fromkeys(n for item in over for n in e.walk(item) if self.is_random(n, env)))
+
+    def states(self, term, env):
+        kind = self.kind(term, env)
+        return [False, True] if isinstance(kind, Bool) else self.domains[kind.domain]
+
+    def pattern(self, template, over, terms, env):
+        is_proposition = len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(self.kind(over[0], env), Bool)
+        if all(self.is_random(item, env) for item in over) and not is_proposition:
+            return "symmetric" if getattr(template, "symmetric", False) else "table"
         out = []
-        for states in itertools.product(*domains):
-            assigned = dict(zip(terms, states, strict=True))
-            things = {s: {k: dict(a) for k, a in rows.items()} for s, rows in self.things.items()}
-            binding = {t.binder: ("some", t.binder) for t in terms}
-            for term, state in assigned.items():
-                things[sorts[term.binder]].setdefault(("some", term.binder), {})[term.attribute] = state
-            inner = Evaluator.__new__(Evaluator)
-            inner.spec, inner.things, inner.domains, inner.tuples, inner.scores = (
-                self.spec,
-                things,
-                self.domains,
-                {},
-                {},
-            )
-            out.append(float(inner.holds(template.over[0], binding, sorts)))
-        return out
+        for states in itertools.product(*(self.states(t, env) for t in terms)):
+            assigned = {("assigned", t): s for t, s in zip(terms, states, strict=True)}
+            out.append(float(self.holds(over[0], env | assigned)) - bool(template.is_hard))
+        return tuple(out)
+
+    def bag(self, template, env):
+        by = template.by if isinstance(template, Template) else ()
+        is_bag = len(by) == 1 and isinstance(by[0], e.Attribute) and isinstance(self.kind(by[0], env), Bag)
+        return by[0] if is_bag else None
+
+
+class _Parameter:
+    def __init__(self, name, sort):
+        self.name, self.sort = name, sort
+
+
+def positive(node):
+    """The atoms under nothing but `and`, `or` and `exists`."""
+    keeps = isinstance(node, e.Connective) and node.operator in ("and", "or")
+    if isinstance(node, e.Atom):
+        return [node]
+    if keeps or (isinstance(node, e.Aggregate) and node.function == "exists"):
+        return [atom for child in e.children(node) for atom in positive(child)]
+    return []
+
+
+def spelt(value):
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
 
 
 ARITHMETIC = {
@@ -190,6 +320,15 @@ ARITHMETIC = {
     "*": lambda a, b: a * b,
     "/": lambda a, b: a / b if b != 0 else None,
 }
+
+
+def edits(a, b):
+    """Levenshtein's distance, by its definition."""
+    if not a or not b:
+        return len(a) + len(b)
+    return min(edits(a[1:], b) + 1, edits(a, b[1:]) + 1, edits(a[1:], b[1:]) + (a[0] != b[0]))
+
+
 FUNCTIONS = {
     "log": lambda x: math.log(x) if x > 0 else None,
     "log1p": lambda x: math.log1p(x) if x > -1 else None,
@@ -198,4 +337,10 @@ FUNCTIONS = {
     "abs": abs,
     "least": min,
     "greatest": max,
+    "lower": str.lower,
+    "length": len,
+    "prefix": lambda text, size: text[:size],
+    "contains": lambda text, part: part in text,
+    "starts_with": str.startswith,
+    "levenshtein": edits,
 }

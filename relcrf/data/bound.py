@@ -1,0 +1,108 @@
+"""A model's coded tables: what binding makes, and what grounding reads."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+
+import duckdb
+import numpy as np
+
+from relcrf.data.coding import text_of
+from relcrf.data.dataset import Dataset, RawTable, quoted
+from relcrf.data.names import attribute_column, entity_table
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
+from relcrf.model.spec import Entity, ModelSpec
+
+
+@dataclass
+class Bound:
+    """A model's tables in DuckDB, and what was learnt while they were made.
+
+    Args:
+        sizes: number of things of each entity.
+        domains: the values of every domain, in the order of their codes; open domains as found in the data.
+        vector_lengths: of each vector attribute, by (entity, attribute).
+        notes: what was assumed, for the user to see.
+        missing_labels: predicted attributes without a column, (entity, attribute).
+        closed: random relations whose tuples are false unless the data lists them.
+    """
+
+    spec: ModelSpec
+    dataset: Dataset
+    sizes: dict[str, int] = field(default_factory=dict)
+    domains: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    missing_labels: set[tuple[str, str]] = field(default_factory=set)
+    closed: set[str] = field(default_factory=set)
+    connection: duckdb.DuckDBPyConnection = field(init=False)
+    """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
+
+    def __post_init__(self) -> None:
+        self.connection, schema = self.dataset.new_schema()
+        weakref.finalize(self, _drop, self.connection, schema).atexit = False
+
+    def keys(self, entity: str) -> np.ndarray:
+        """The keys of an entity's things as text, shape (n,), in the order of their vids."""
+        rows = self.connection.execute(
+            f"SELECT CAST(key AS VARCHAR) AS key FROM {quoted(entity_table(entity))} ORDER BY vid"
+        )
+        return np.asarray(rows.fetchnumpy()["key"], dtype=object)
+
+    def codes(self, entity: str, attribute: str) -> np.ndarray:
+        """The states of a predicted attribute, shape (n,), int32; -1 where missing."""
+        column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))
+        sql = f"SELECT coalesce({column}, -1)::INTEGER AS c FROM {table} ORDER BY vid"
+        return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=np.int32)
+
+    def vectors(self, entity: str, attribute: str) -> np.ndarray:
+        """A vector attribute of all things, shape (n, length)."""
+        length = self.vector_lengths[entity, attribute]
+        columns = ", ".join(f"{quoted(attribute_column(attribute))}[{d + 1}] AS c{d}" for d in range(length))
+        found = self.connection.execute(
+            f"SELECT {columns} FROM {quoted(entity_table(entity))} ORDER BY vid"
+        ).fetchnumpy()
+        return np.column_stack([found[f"c{d}"] for d in range(length)])
+
+    def has_column(self, entity: str, column: str) -> bool:
+        """Whether an entity's own table has a column, declared or not."""
+        table = find_entity(self.dataset, entity)
+        return table is not None and table.column(column) is not None
+
+    def raw_column(self, entity: str, column: str) -> np.ndarray:
+        """A column of an entity's own table as text, by vid, whether the model declares it or not; '' where missing.
+
+        Raises:
+            DataError: where the table has no such column.
+        """
+        table = find_entity(self.dataset, entity)
+        found = table.column(column) if table else None
+        declared = self.spec.entity(entity)
+        if table is None or found is None or declared is None:
+            known = table.columns if table else ()
+            message = f"the table of {entity} has no column '{column}'"
+            place = DataPlace(table.place if table else self.dataset.place)
+            raise DataError(Diagnostic("E212", message, place, suggestion(column, known) or f"it has {listing(known)}"))
+        key = key_column(table, declared)
+        sql = (
+            f"SELECT coalesce({text_of(table, found)}, '') AS c FROM {table.scan} AS raw "
+            f"JOIN {quoted(entity_table(entity))} AS e "
+            f"ON CAST(e.key AS VARCHAR) = {text_of(table, key or '')} ORDER BY e.vid"
+        )
+        return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
+
+
+def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
+    """Frees a binding's tables when nothing refers to it any more."""
+    connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    connection.close()
+
+
+def find_entity(dataset: Dataset, entity: str) -> RawTable | None:
+    """The raw table of an entity."""
+    return dataset.find(entity)
+
+
+def key_column(table: RawTable, entity: Entity) -> str | None:
+    return table.column(entity.key)

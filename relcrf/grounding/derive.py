@@ -1,0 +1,125 @@
+"""Derived relations as tables: joins, nearest neighbours, and recursion to its fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from relcrf.data.bound import Bound
+from relcrf.data.dataset import quoted
+from relcrf.data.names import relation_table
+from relcrf.grounding import sql
+from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, measure, require
+from relcrf.grounding.lower import Facts, lower_derived
+from relcrf.grounding.nearest import nearest_neighbours
+from relcrf.grounding.plan import Plan
+from relcrf.language.recursion import is_recursive, layers
+from relcrf.model.choices import with_named_choices
+from relcrf.model.expressions import Attribute, Function
+from relcrf.model.spec import Derived, Nearest
+
+Progress = Callable[[str], None]
+
+
+def facts_of(bound: Bound) -> Facts:
+    """What lowering must know of the model and the data."""
+    return Facts(with_named_choices(bound.spec), bound.domains, bound.vector_lengths)
+
+
+def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
+    """Makes the tables of the derived relations, each after those that it reads.
+
+    Raises:
+        BudgetError: where one has more tuples than the budget.
+    """
+    facts = facts_of(bound)
+    for layer in layers(facts.spec):
+        progress(layer[0].name)
+        if isinstance(layer[0].definition, Nearest):
+            _nearest(bound, layer[0], layer[0].definition)
+        elif is_recursive(layer):
+            _fixed_point(bound, layer, facts, budget)
+        else:
+            (derived,) = layer
+            plans = lower_derived(derived, facts)
+            for plan in plans:
+                require(measure(bound.connection, plan, budget), budget, derived.name, derived.span, plan)
+            bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
+
+
+def _nearest(bound: Bound, derived: Derived, nearest: Nearest) -> None:
+    assert isinstance(nearest.measure, Function)
+    vector = nearest.measure.arguments[0]
+    assert isinstance(vector, Attribute)
+    vectors = bound.vectors(derived.parameters[0].sort, vector.attribute)
+    a, b = nearest_neighbours(vectors, nearest.count, nearest.measure.name)
+    bound.connection.register("neighbours", {"a0": a, "a1": b})
+    table = quoted(relation_table(derived.name))
+    bound.connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT a0, a1 FROM neighbours")
+    bound.connection.unregister("neighbours")
+
+
+def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) -> None:
+    """The smallest relations that fulfil their conditions: what follows from the newest tuples is added until none is new.
+
+    Semi-naive evaluation (Bancilhon & Ramakrishnan 1986): a case reads the newest tuples at one of its recursive places at
+    a time, and all tuples at the others. A case whose recursion hides in EXISTS is evaluated anew each time.
+    """
+    connection = bound.connection
+    names = {d.name for d in layer}
+    tables = {d.name: relation_table(d.name) for d in layer}
+    newest = {name: f"new.{name}" for name in names}
+    found = {name: f"add.{name}" for name in names}
+    for derived in layer:
+        columns = ", ".join(f"a{k} INTEGER" for k in range(len(derived.parameters)))
+        for table in (tables[derived.name], newest[derived.name]):
+            connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} ({columns})")
+    plans = {d.name: lower_derived(d, facts) for d in layer}
+    is_first = True
+    while True:
+        grown = False
+        for derived in layer:
+            steps = [s for plan in plans[derived.name] for s in _steps(plan, tables, newest, is_first=is_first)]
+            empty = (
+                f"CREATE OR REPLACE TABLE {quoted(found[derived.name])} AS FROM {quoted(newest[derived.name])} LIMIT 0"
+            )
+            connection.execute(sql.create_union(steps, found[derived.name]) if steps else empty)
+        for derived in layer:
+            table, new = quoted(tables[derived.name]), quoted(newest[derived.name])
+            connection.execute(
+                f"CREATE OR REPLACE TABLE {new} AS FROM {quoted(found[derived.name])} EXCEPT FROM {table}"
+            )
+            connection.execute(f"INSERT INTO {table} FROM {new}")
+            ((added, total),) = connection.execute(
+                f"SELECT (SELECT count(*) FROM {new}), (SELECT count(*) FROM {table})"
+            ).fetchall()
+            require(Size(int(total)), budget, derived.name, derived.span, plans[derived.name][0])
+            grown = grown or added > 0
+        is_first = False
+        if not grown:
+            break
+    for name in names:
+        connection.execute(f"DROP TABLE {quoted(newest[name])}; DROP TABLE {quoted(found[name])}")
+        # The order in which tuples were found must not show.
+        order = ", ".join(f"a{k}" for k in range(len(next(d for d in layer if d.name == name).parameters)))
+        table = quoted(tables[name])
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM {table} ORDER BY {order}")
+
+
+def _steps(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
+    """A case as it stands at first, and then once for each recursive place, which reads the newest tuples."""
+    new_of = {tables[name]: newest[name] for name in tables}
+    places = [k for k, scan in enumerate(plan.scans) if scan.table in new_of]
+    if is_first or _hides_recursion(plan, set(new_of)):
+        return [plan]
+    out = []
+    for place in places:
+        scans = list(plan.scans)
+        scans[place] = replace(scans[place], table=new_of[scans[place].table])
+        out.append(replace(plan, scans=tuple(scans)))
+    return out
+
+
+def _hides_recursion(plan: Plan, tables: set[str]) -> bool:
+    """Whether a plan inside the filters reads one of these tables."""
+    return any(p is not plan and any(scan.table in tables for scan in p.scans) for p in plan.nested())

@@ -1,0 +1,172 @@
+"""Whether declarations are sound in themselves: names, domains, attributes, arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from relcrf.errors import Diagnostic, Span, listing, suggestion
+from relcrf.language.words import LANGUAGE, RESERVED
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    Derived,
+    Domain,
+    Entity,
+    EnumeratedDomain,
+    Gate,
+    Include,
+    ModelSpec,
+    Parameter,
+    RandomRelation,
+    RangeDomain,
+    Relation,
+    Rule,
+    Template,
+    folded,
+)
+from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Vector
+
+_Named: TypeAlias = Domain | Entity | Relation | RandomRelation | Derived | Template | Rule
+
+MAX_RANGE = 1_000_000
+
+
+def names(spec: ModelSpec) -> Iterator[Diagnostic]:
+    """Names that stand twice, and words of the language that stand for names."""
+    exact: dict[tuple[bool, str], _Named] = {}
+    alike: dict[tuple[bool, str], _Named] = {}
+    for declaration in spec.everything:
+        if isinstance(declaration, Gate | Include) or declaration.name is None:
+            continue
+        weighs = isinstance(declaration, Template | Rule)
+        name = declaration.name
+        # Tables are found without case and underscores, so that names must differ in more than that.
+        is_domain = isinstance(declaration, Domain)
+        first = exact.setdefault((weighs, name), declaration)
+        near = first if weighs else alike.setdefault((is_domain, folded(name)), declaration)
+        if first is not declaration or near is not declaration:
+            other = near if first is declaration else first
+            reason = " (names are compared without case and underscores)" if other.name != name else ""
+            notes = (f"the first stands in {_place(other.span, declaration.span)}",) if other.span else ()
+            hint = "give one of them another name" + ("; templates share weights by 'weights NAME'" if weighs else "")
+            yield Diagnostic("E121", f"'{name}' is declared twice{reason}", declaration.span, hint, notes)
+        if name in (LANGUAGE if weighs else RESERVED):
+            yield _reserved(name, declaration.span)
+
+
+def _place(span: Span, other: Span | None) -> str:
+    """A line, and the file where it is another one."""
+    elsewhere = f" of {span.source.name}" if other and other.source is not span.source else ""
+    return f"line {span.line}{elsewhere}"
+
+
+def _reserved(name: str, span: Span | None) -> Diagnostic:
+    return Diagnostic("E139", f"'{name}' is a word of the language and cannot be a name", span)
+
+
+def domain(declared: Domain) -> Iterator[Diagnostic]:
+    """An empty range, or a value that stands twice."""
+    if isinstance(declared, RangeDomain):
+        yield from _range(declared, declared.span)
+    if isinstance(declared, EnumeratedDomain):
+        yield from twice(((value, declared.span) for value in declared.values), "value")
+
+
+def _range(declared: RangeDomain, span: Span | None) -> Iterator[Diagnostic]:
+    if not 0 <= declared.high - declared.low < MAX_RANGE:
+        what = "is empty" if declared.high < declared.low else f"has more than {MAX_RANGE:,} values"
+        yield Diagnostic("E134", f"the range {declared.low}..{declared.high} {what}", span, "write low..high")
+
+
+def twice(given: Iterable[tuple[str, Span | None]], what: str, key: Callable[[str], str] = str) -> Iterator[Diagnostic]:
+    """Those of some names that have stood before."""
+    seen: set[str] = set()
+    for name, span in given:
+        if key(name) in seen:
+            yield Diagnostic("E122", f"the {what} '{name}' stands twice", span, "each must be there once")
+        seen.add(key(name))
+
+
+def attributes(spec: ModelSpec, owner: Entity | Relation) -> Iterator[Diagnostic]:
+    """The attributes of an entity, or of the tuples of a relation."""
+    yield from twice(((a.name, a.span) for a in owner.attributes), "attribute", folded)
+    if isinstance(owner, Entity):
+        for attribute in owner.attributes:
+            if attribute.is_random and folded(attribute.name) == folded(owner.key):
+                message = f"'{attribute.name}' is the key of {owner.name} and cannot be predicted"
+                yield Diagnostic("E123", message, attribute.span, "name another key: entity E(column)")
+    arguments = {folded(p.name) for p in owner.parameters} if isinstance(owner, Relation) else set()
+    for attribute in owner.attributes:
+        if folded(attribute.name) in arguments:
+            message = f"'{attribute.name}' is an argument and an attribute of {owner.name}"
+            yield Diagnostic("E122", message, attribute.span, "they are columns of one table: rename one")
+        unsound = list(_type(spec, attribute.type, attribute.span))
+        yield from unsound
+        if not unsound:
+            yield from _use(owner, attribute)
+
+
+def _use(owner: Entity | Relation, attribute: AttributeDeclaration) -> Iterator[Diagnostic]:
+    """What an attribute of a known type cannot be."""
+    if attribute.is_random and isinstance(owner, Relation):
+        message = "attributes of tuples cannot be predicted"
+        hint = f"predict a relation: predict relation {owner.name}(...) : {attribute.type}"
+        yield Diagnostic("E123", message, attribute.span, hint)
+    elif attribute.is_random and not isinstance(attribute.type, DomainType | Bool):
+        message = f"an attribute of type {attribute.type} cannot be {'latent' if attribute.latent else 'predicted'}"
+        yield Diagnostic("E123", message, attribute.span, "predict a value of a domain, or bool")
+    elif isinstance(owner, Relation) and isinstance(attribute.type, Bag | Vector):
+        message = f"attributes of tuples cannot be of type {attribute.type}"
+        yield Diagnostic("E123", message, attribute.span, "give it to an entity")
+
+
+def random_type(spec: ModelSpec, relation: RandomRelation) -> Iterator[Diagnostic]:
+    """The type of a random relation's variables."""
+    unsound = list(_type(spec, relation.type, relation.span))
+    yield from unsound
+    if not unsound and not isinstance(relation.type, DomainType | Bool):
+        message = f"a relation of type {relation.type} cannot be predicted"
+        yield Diagnostic("E123", message, relation.span, "predict a value of a domain, or whether it holds")
+
+
+def _type(spec: ModelSpec, kind: AttributeType, span: Span | None) -> Iterator[Diagnostic]:
+    name = getattr(kind, "domain", None)
+    if name is None:
+        return
+    found = spec.domain(name)
+    if found is not None:
+        if isinstance(found, RangeDomain) and ".." in name:
+            yield from _range(found, span)
+        return
+    domains = [d.name for d in spec.domains]
+    known = domains if isinstance(kind, Bag) else [*SCALARS, *domains]
+    message = f"unknown type '{name}'"
+    hint = suggestion(name, known) or f"the types are {listing(known, 12)}"
+    if spec.entity(name):
+        message, hint = f"'{name}' is an entity, and attributes hold values", "tie things by a relation"
+    elif name in SCALARS:
+        message, hint = f"a bag holds values of a domain, and '{name}' is none", "declare one: domain D = open"
+    yield Diagnostic("E120", message, span, hint)
+
+
+def parameters(spec: ModelSpec, declaration: Relation | RandomRelation | Derived | Template) -> Iterator[Diagnostic]:
+    """The arguments of a relation, or the binders of a template."""
+    if not declaration.parameters:
+        yield Diagnostic("E136", f"'{declaration.name}' has no arguments", declaration.span)
+    what = "binder" if isinstance(declaration, Template) else "argument"
+    yield from twice(((p.name, p.span) for p in declaration.parameters), what)
+    for parameter in declaration.parameters:
+        declared = spec.domain(parameter.sort)
+        if spec.entity(parameter.sort) is None and declared is None:
+            known = [d.name for d in (*spec.entities, *spec.domains)]
+            hint = suggestion(parameter.sort, known) or f"the types are {listing(known)}"
+            yield Diagnostic("E120", f"unknown type '{parameter.sort}'", parameter.span, hint)
+        elif isinstance(declared, RangeDomain) and ".." in declared.name:
+            yield from _range(declared, parameter.span)
+        if parameter.name in RESERVED:
+            yield _reserved(parameter.name, parameter.span)
+
+
+def is_sound(spec: ModelSpec, given: tuple[Parameter, ...]) -> bool:
+    """Whether there are parameters, all of known sorts."""
+    return len(given) > 0 and all(spec.entity(p.sort) or spec.domain(p.sort) for p in given)

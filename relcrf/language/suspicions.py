@@ -1,0 +1,131 @@
+"""What is legal in a model and still looks like a slip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from relcrf.errors import Diagnostic, Span
+from relcrf.language.render import expression as render_expression
+from relcrf.model.expressions import (
+    Atom,
+    Attribute,
+    Comparison,
+    Connective,
+    Expression,
+    Member,
+    Name,
+    TupleAttribute,
+    children,
+    conjuncts,
+    renamed,
+    walk,
+)
+from relcrf.model.spec import Derived, ModelSpec, Nearest, Template
+from relcrf.model.typing import Scope
+
+
+def untied(scope: Scope, name: str, span: Span | None, over: tuple[Expression, ...] = ()) -> Iterator[Diagnostic]:
+    """W201: binders that nothing connects, so that every combination of their values is taken.
+
+    Args:
+        over: what the factors are about: a random relation ties its arguments, for only its tuples have variables.
+    """
+    groups = tied(scope, over)
+    if len(groups) > 1:
+        names_of = ["{" + ", ".join(group) + "}" for group in groups]
+        combined = " x ".join(sorted(names_of))
+        message = f"nothing ties the binders of '{name}' together: it grounds on every combination of {combined}"
+        hint = "name a relation in 'where', or an equality; 'relcrf plan' counts the groundings"
+        yield Diagnostic("W201", message, span, hint)
+
+
+def tied(scope: Scope, over: tuple[Expression, ...] = ()) -> list[list[str]]:
+    """The binders, in groups that a condition or a random relation ties together."""
+    group = {binder: {binder} for binder in scope.sorts}
+
+    def tie(names: set[str]) -> None:
+        joined = set().union(*(group[n] for n in names)) if names else set()
+        for n in joined:
+            group[n] = joined
+
+    for part in conjuncts(scope.where):
+        names = {n for n in names_in(part) if n in group}
+        is_join = isinstance(part, Comparison) and part.operator == "=="
+        is_choice = isinstance(part, Connective) and part.operator == "or"
+        if is_join or is_choice or isinstance(part, Atom | Member):
+            tie(names)
+        for node in walk(part):
+            if isinstance(node, TupleAttribute):
+                tie({n for n in names_in(node) if n in group})
+    for item in over:
+        for node in walk(item):
+            if isinstance(node, Atom) and scope.is_random(node):
+                tie({n for n in names_in(node) if n in group})
+    parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
+    return [[b for b in scope.binders if b in part] for part in parts]
+
+
+def names_in(expression: Expression) -> set[str]:
+    """The names that an expression mentions, with or without an attribute."""
+    names = {node.name for node in walk(expression) if isinstance(node, Name)}
+    return names | {node.binder for node in walk(expression) if isinstance(node, Attribute)}
+
+
+def grounded_twice(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
+    """W204: two binders that may change places, so that each pair stands in two equal factors."""
+    for k, one in enumerate(template.parameters):
+        for other in template.parameters[k + 1 :]:
+            swap = {one.name: other.name, other.name: one.name}
+            speaks = {one.name, other.name} <= set().union(*(names_in(item) for item in template.over))
+            if (
+                one.sort == other.sort
+                and one.name != other.name
+                and speaks
+                and _clauses(spec, template, swap) == _clauses(spec, template, {})
+            ):
+                message = (
+                    f"'{template.name}' grounds every pair twice: '{one.name}' and '{other.name}' may change places"
+                )
+                hint = f"say {one.name} < {other.name} in 'where'"
+                yield Diagnostic("W204", message, template.span, hint)
+                return
+
+
+def _clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:
+    """A template's clauses with other names, without regard to the order of what has none."""
+    over = tuple(_canonical(spec, renamed(item, names)) for item in template.over)
+    rest = (tuple(_canonical(spec, renamed(i, names)) for i in items) for items in (template.per, template.by))
+    return _parts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest
+
+
+def _parts(spec: ModelSpec, where: Expression | None, names: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(_canonical(spec, renamed(part, names)) for part in conjuncts(where))
+
+
+def _canonical(spec: ModelSpec, node: Expression) -> str:
+    """An expression as text in which whatever has no order is in that of the alphabet."""
+    parts = [_canonical(spec, child) for child in children(node)]
+    operator = getattr(node, "operator", "")
+    declared = spec.relation(node.relation) if isinstance(node, Atom) else None
+    if operator in ("==", "!=", "and", "or", "<=>", "+", "*") or (
+        isinstance(declared, Derived) and is_symmetric(spec, declared)
+    ):
+        parts.sort()
+    if operator in (">", ">="):
+        operator, parts = operator.replace(">", "<"), parts[::-1]
+    name = next((getattr(node, f) for f in ("relation", "name", "function", "attribute") if hasattr(node, f)), "")
+    return f"{type(node).__name__} {name} {operator}({', '.join(parts)})" if parts else render_expression(node)
+
+
+def is_symmetric(spec: ModelSpec, derived: Derived) -> bool:
+    """Whether a derived relation of two things holds both ways, as far as its condition shows."""
+    if len(derived.parameters) != 2 or isinstance(derived.definition, Nearest):
+        return False
+    one, other = derived.parameters
+    uses_itself = any(
+        isinstance(n, Atom) and isinstance(spec.relation(n.relation), Derived) for n in walk(derived.definition)
+    )
+    if one.sort != other.sort or uses_itself:
+        return False
+    swap = {one.name: other.name, other.name: one.name}
+    return _parts(spec, derived.definition, {}) == _parts(spec, derived.definition, swap)

@@ -1,0 +1,84 @@
+"""Conditions that can hold in several ways, as relations of their own.
+
+`where Link(a, b) or Link(b, a)` as a filter would try every pair of pages. Named as a derived relation it is the union of two
+scans: the same meaning at the cost of its result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from relcrf.model.expressions import Atom, Attribute, Connective, Expression, Member, Name, conjuncts, walk
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import Declaration, Derived, ModelSpec, Nearest, Parameter, RandomRelation, Rule, Template
+from relcrf.model.typing import Scope
+
+
+def with_named_choices(spec: ModelSpec) -> ModelSpec:
+    """The model without rules and includes, and with a derived relation for each `or` that binds names."""
+    declarations: list[Declaration] = []
+    templates = iter(all_templates(spec))
+    for declaration in spec.everything:
+        if isinstance(declaration, Template | Rule):
+            declarations += _named(spec, next(templates))
+        elif isinstance(declaration, RandomRelation | Derived):
+            declarations += _named(spec, declaration)
+        else:
+            declarations.append(declaration)
+    return ModelSpec(tuple(declarations), source=spec.source)
+
+
+def _named(spec: ModelSpec, declaration: Template | RandomRelation | Derived) -> Iterator[Declaration]:
+    """A declaration without choices among its conjuncts, after the relations that stand for them."""
+    where = declaration.definition if isinstance(declaration, Derived) else declaration.where
+    if isinstance(where, Nearest):
+        yield declaration
+        return
+    parts = list(conjuncts(where))
+    if isinstance(declaration, Derived) and len(parts) == 1:
+        yield declaration  # the cases of a derived relation are a union already
+        return
+    scope = Scope(spec, declaration.parameters, where)
+    for k, part in enumerate(parts):
+        if isinstance(part, Connective) and part.operator == "or":
+            others = parts[:k] + parts[k + 1 :]
+            names = _names(part) & ({*scope.binders} | set().union(*(_names(p) for p in others)))
+            shared = [name for name in scope.sorts if name in names]
+            if _is_worth_it(part, others, set(shared)):
+                hidden = f"{declaration.name}, or {k + 1}"
+                given = tuple(Parameter(name, scope.sorts[name]) for name in shared)
+                yield Derived(hidden, given, part, span=part.span)
+                parts[k] = Atom(hidden, tuple(Name(name) for name in shared), span=part.span)
+    joined = None
+    for part in parts:
+        joined = part if joined is None else Connective("and", joined, part, span=part.span)
+    if isinstance(declaration, Derived):
+        assert joined is not None
+        yield replace(declaration, definition=joined)
+    else:
+        yield replace(declaration, where=joined)
+
+
+def _is_worth_it(choice: Expression, others: list[Expression], shared: set[str]) -> bool:
+    """Whether every case binds all names, and nothing else does."""
+    if len(shared) < 2 or any(shared <= _bound(p) for p in others):
+        return False
+    return all(shared <= set().union(*(_bound(p) for p in conjuncts(case))) for case in _cases(choice))
+
+
+def _cases(node: Expression) -> Iterator[Expression]:
+    if isinstance(node, Connective) and node.operator == "or":
+        yield from _cases(node.left)
+        yield from _cases(node.right)
+    else:
+        yield node
+
+
+def _bound(node: Expression) -> set[str]:
+    return _names(node) if isinstance(node, Atom | Member) else set()
+
+
+def _names(node: Expression) -> set[str]:
+    names = {n.name for n in walk(node) if isinstance(n, Name)}
+    return names | {n.binder for n in walk(node) if isinstance(n, Attribute)}

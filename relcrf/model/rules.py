@@ -1,0 +1,68 @@
+"""Rules as templates: the sugar of Markov logic taken off.
+
+A rule `B1 and B2 => H` speaks of all values that its names can take. What its body demands of the evidence goes to `where`,
+since a rule whose body cannot hold says nothing of the unknown; the rest is the formula of `over`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from relcrf.model.expressions import Connective, Expression, Not, conjuncts
+from relcrf.model.spec import ModelSpec, Options, Parameter, Rule, Template
+from relcrf.model.typing import Scope
+
+
+def all_templates(spec: ModelSpec) -> tuple[Template, ...]:
+    """Everything that carries weight: templates, candidates, and rules, in the order of the text."""
+    unnamed = 0
+    found = []
+    for declaration in spec.everything:
+        if isinstance(declaration, Template):
+            found.append(declaration)
+        elif isinstance(declaration, Rule):
+            unnamed += declaration.name is None
+            found.append(as_template(declaration, spec, f"rule {unnamed}"))
+    return tuple(found)
+
+
+def as_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
+    """The template that a rule stands for.
+
+    Args:
+        name: what it is called where the rule has no name; `rule 2` is the second such, which no template can be called.
+    """
+    scope = Scope(spec, (), rule.formula)
+    parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.sorts.items())
+    where, formula = _split(rule.formula, scope)
+    options = rule.options
+    if rule.weight is not None:
+        options = replace(options, init=rule.weight, fixed=True)
+    elif rule.is_hard:
+        options = Options(fixed=True, weights=options.weights)
+    return Template(
+        rule.name or name, parameters, (formula,), where, rule.per, (), options, is_hard=rule.is_hard, span=rule.span
+    )
+
+
+def _split(formula: Expression, scope: Scope) -> tuple[Expression | None, Expression]:
+    """What the body demands of the evidence, and the formula that is left."""
+    if not (isinstance(formula, Connective) and formula.operator == "=>"):
+        return None, formula
+    parts = conjuncts(formula.left)
+    is_evidence = [not scope.random_terms(part) for part in parts]
+    evidence = [part for part, known in zip(parts, is_evidence, strict=True) if known]
+    random = [part for part, known in zip(parts, is_evidence, strict=True) if not known]
+    head = formula.right
+    if random and not scope.random_terms(head):
+        # The head is known: where it fails, the body must.
+        return _join([*evidence, Not(head, span=head.span)]), Not(_join(random), span=formula.left.span)
+    where = _join(evidence) if evidence else None
+    return where, Connective("=>", _join(random), head, span=formula.span) if random else head
+
+
+def _join(parts: list[Expression]) -> Expression:
+    joined = parts[0]
+    for part in parts[1:]:
+        joined = Connective("and", joined, part, span=joined.span)
+    return joined

@@ -38,6 +38,7 @@ from relcrf.grounding.ground import Grounding, ground, prepare
 from relcrf.grounding.preview import TemplatePlan, plan
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.check import require_valid
+from relcrf.language.format import format_text
 from relcrf.language.parse import read
 from relcrf.language.render import render
 from relcrf.model.spec import ModelSpec
@@ -85,7 +86,7 @@ class Model:
 
     def to_rcrf(self) -> str:
         """Canonical text, which `parse` reads as the same model."""
-        return render(self.spec)
+        return format_text(render(self.spec))
 
     @property
     def text(self) -> str:

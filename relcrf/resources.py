@@ -1,4 +1,4 @@
-"""Files that come with relcrf beside its code: the grammar and the models."""
+"""Files that come with relcrf beside its code: the grammar, the models, and the pages on errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _PACKAGE = Path(__file__).parent
 
 
 def shipped(folder: str, name: str) -> Path:
-    """A file of `grammar/` or `models/`, whether relcrf runs from a checkout or from an installed wheel.
+    """A file of `grammar/`, `models/` or `docs/`, whether relcrf runs from a checkout or from an installed wheel.
 
     Raises:
         FileNotFoundError: naming both places, where the installation is broken.

@@ -23,6 +23,7 @@ LAYERS = (
     ("evaluation",),
     ("api",),
     ("demo",),
+    ("editor",),
     ("cli",),
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")

@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, inspect, learn
+from relcrf.cli import demo, inspect, language, learn
 from relcrf.cli.output import messages, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 
@@ -24,7 +24,18 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (inspect.check, inspect.plan, inspect.ground, learn.train, learn.predict, learn.evaluate, demo.demo):
+for command in (
+    inspect.check,
+    inspect.plan,
+    inspect.ground,
+    learn.train,
+    learn.predict,
+    learn.evaluate,
+    demo.demo,
+    language.fmt,
+    language.explain_error,
+    language.lsp,
+):
     app.command()(command)
 
 

@@ -157,10 +157,15 @@ class _Piece:
         return Span(source, line, column, line, column + width)
 
 
+def starts(text: str) -> list[int]:
+    """Where declarations begin, as offsets."""
+    return [m.start() for m in _CUTS.finditer(text) if m.lastgroup != "skip"]
+
+
 def _pieces(text: str) -> Iterator[_Piece]:
-    starts = [m.start() for m in _CUTS.finditer(text) if m.lastgroup != "skip"]
+    cuts = starts(text)
     line, at = 1, 0
-    for start, stop in zip([0, *starts], [*starts, len(text)], strict=True):
+    for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
         line, at = line + text.count("\n", at, start), start
         indent = start - (text.rfind("\n", 0, start) + 1)
         yield _Piece(text[start:stop], line, indent)

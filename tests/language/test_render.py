@@ -6,77 +6,15 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from specs import specs, trees
 
 from relcrf.errors import ModelError
 from relcrf.language.parse import parse
 from relcrf.language.render import expression, render
-from relcrf.language.words import RESERVED
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
-from relcrf.model.functions import FUNCTIONS, MEASURES
-from relcrf.model.types import SCALARS, Bag, DomainType
 
 ROOT = Path(__file__).parents[2]
-
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True).filter(lambda name: name not in RESERVED)
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-reals = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
-attributes = st.builds(e.Attribute, names, names)
-
-
-def several(one: st.SearchStrategy, least: int = 1) -> st.SearchStrategy:
-    return st.lists(one, min_size=least, max_size=3).map(tuple)
-
-
-def atoms(inner: st.SearchStrategy) -> st.SearchStrategy:
-    return st.builds(e.Atom, names, several(inner))
-
-
-leaves = st.one_of(
-    st.builds(e.Name, names),
-    st.builds(e.Number, st.integers(0, 10**20) | reals),
-    st.builds(e.Text, texts),
-    st.builds(e.Truth, st.booleans()),
-    attributes,
-)
-trees = st.recursive(
-    leaves,
-    lambda inner: st.one_of(
-        st.builds(e.Connective, st.sampled_from(["and", "or", "=>", "<=>"]), inner, inner),
-        st.builds(e.Comparison, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), inner, inner),
-        st.builds(e.Arithmetic, st.sampled_from(["+", "-", "*", "/"]), inner, inner),
-        st.builds(e.Not, inner),
-        st.builds(e.Negative, inner),
-        st.builds(e.Member, inner, attributes),
-        st.builds(e.Function, st.sampled_from(sorted(FUNCTIONS)), several(inner)),
-        atoms(inner),
-        st.builds(e.TupleAttribute, atoms(inner), names),
-    ),
-    max_leaves=12,
-)
-types = st.one_of(st.sampled_from(list(SCALARS.values())), st.builds(DomainType, names), st.builds(Bag, names))
-declared = several(st.builds(s.AttributeDeclaration, names, types, st.booleans()), 0)
-parameters = several(st.builds(s.Parameter, names, names))
-nearest = st.builds(
-    s.Nearest,
-    st.integers(0, 99),
-    st.builds(e.Function, st.sampled_from(MEASURES), st.tuples(attributes, attributes)),
-)
-strengths = st.none() | reals
-options = st.builds(s.Options, strengths | reals.map(lambda x: -x), st.booleans(), strengths, strengths)
-declarations = st.one_of(
-    st.builds(s.EnumeratedDomain, names, several(names | texts | st.from_regex(r"-?[0-9]{1,3}(\.5)?", fullmatch=True))),
-    st.builds(s.RangeDomain, names, st.integers(-99, 99), st.integers(-99, 99)),
-    st.builds(s.OpenDomain, names),
-    st.builds(s.Entity, names, declared, names | st.just("id")),
-    st.builds(s.Relation, names, parameters, declared),
-    st.builds(s.Derived, names, parameters, trees | nearest),
-    st.builds(
-        s.Template, names, parameters, several(trees), st.none() | trees, several(trees, 0), several(trees, 0), options
-    ),
-)
-specs = st.builds(s.ModelSpec, several(declarations, 0))
 
 
 @settings(max_examples=300, deadline=None)

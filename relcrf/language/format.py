@@ -1,0 +1,295 @@
+"""A model's text in the common layout: the same tokens and comments, in the same order, with other white space.
+
+What stands on one line and fits stays there; else clauses and attributes get lines of their own, and what is too long is
+broken at its conjuncts and commas. Comments at the end of neighbouring lines are aligned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby, pairwise
+
+from relcrf.language.parse import parse, starts
+from relcrf.language.words import CLAUSES
+
+WIDTH = 100
+"""Columns of a line, comments not counted."""
+
+ALIGNED = 60
+"""Up to this column the comments at the ends of lines are aligned."""
+
+INDENT = "    "
+
+_TOKEN = re.compile(
+    r"""(?P<comment>\#[^\n]*) | (?P<newline>\n) | (?P<blank>[^\S\n]+|\ufeff)
+      | (?P<text>"(?:[^"\\\n]|\\.)*") | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) | (?P<name>[A-Za-z_]\w*)
+      | (?P<operator><=>|=>|[=!<>]=|\.\.|.)""",
+    re.VERBOSE | re.ASCII,
+)
+_LINE_WORDS = ("where", "over", "per", "by")
+_OPTIONS = ("init", "fixed", "l1", "l2", "weights")
+_BINARY = {"==", "!=", "<", "<=", ">", ">=", "=>", "<=>", "+", "-", "*", "/", "=", "and", "or", "in"}
+_BEFORE_OPERAND = _BINARY | {"(", "[", "{", ",", "..", "not", ":", *CLAUSES, "rule"}
+
+
+def format_text(text: str) -> str:
+    """The text in the common layout; formatting it again changes nothing.
+
+    Raises:
+        ModelError: where the text does not parse (files that it includes are not looked at).
+    """
+    cuts = [*starts(text), len(text)]
+    parse("".join(text[a:b] for a, b in zip([0, *cuts], cuts, strict=False) if not _is_include(text[a:b])))
+    head = _Block.read(text[: cuts[0]] if len(cuts) > 1 else text)
+    blocks = [_Block.read(text[a:b]) for a, b in pairwise(cuts)]
+    lines = _plain(head.after)
+    was_long = False
+    for k, block in enumerate(blocks):
+        laid = list(block.lines())
+        if k:
+            is_roomy = (was_long or len(laid) > 1) and "" not in blocks[k - 1].after
+            lines += _plain(["", *blocks[k - 1].after] if is_roomy else blocks[k - 1].after)
+        lines += laid
+        was_long = len(laid) > 1
+    lines += _plain(blocks[-1].after) if blocks else []
+    out = "\n".join(_aligned(lines)).strip("\n")
+    return out + "\n" if out else ""
+
+
+def _plain(lines: list[str]) -> list[tuple[str, str]]:
+    return [(line, "") for line in lines]
+
+
+def _is_include(piece: str) -> bool:
+    return piece.lstrip().startswith("include")
+
+
+@dataclass
+class _Token:
+    text: str
+    kind: str
+    comment: str = ""
+    """What stands behind it on its line."""
+    above: list[str] = field(default_factory=list)
+    """The comments on lines of their own before it."""
+
+
+@dataclass
+class _Block:
+    """One declaration, and the comments and blank lines that follow it."""
+
+    tokens: list[_Token]
+    after: list[str]
+    is_one_line: bool
+    hang: int = 0
+    """Where the contents of clauses stand behind their indent: the longest of their words and a space."""
+
+    @staticmethod
+    def read(text: str) -> _Block:
+        tokens: list[_Token] = []
+        waiting: list[str] = []
+        breaks = 0
+        is_line_empty, is_one_line = True, True
+        after: list[str] = []
+        for match in _TOKEN.finditer(text):
+            kind, found = str(match.lastgroup), match.group()
+            if kind == "blank":
+                continue
+            if kind == "newline":
+                breaks += 1
+                is_line_empty = True
+                if breaks > 1 and (not waiting or waiting[-1]):
+                    waiting.append("")
+            elif kind == "comment":
+                breaks = 0
+                if tokens and not is_line_empty and not waiting and not tokens[-1].comment:
+                    tokens[-1].comment = found.rstrip()
+                else:
+                    waiting.append(found.rstrip())
+            else:
+                if tokens and breaks + len(waiting) > 0:
+                    is_one_line = False
+                breaks = 0
+                tokens.append(_Token(found, kind, above=[line for line in waiting if line]))
+                waiting = []
+                is_line_empty = False
+        after = waiting
+        if any(t.comment for t in tokens[:-1]):
+            is_one_line = False
+        return _Block(tokens, after, is_one_line)
+
+    def lines(self) -> Iterator[tuple[str, str]]:
+        """The lines of the declaration, each with the comment that ends it."""
+        single = "".join(self._spaced(self.tokens))
+        if self.is_one_line and len(single) <= WIDTH:
+            yield single, self.tokens[-1].comment
+        else:
+            yield from self._broken()
+
+    # Words and the space between them
+
+    def _spaced(self, tokens: list[_Token], before: _Token | None = None) -> Iterator[str]:
+        """Each token with the space that stands before it."""
+        for k, token in enumerate(tokens):
+            previous = tokens[k - 1] if k else before
+            second = tokens[k - 2] if k > 1 else None
+            yield (" " if previous is not None and k and self._is_apart(second, previous, token) else "") + token.text
+
+    def _is_apart(self, second: _Token | None, previous: _Token, token: _Token) -> bool:
+        a, b = previous.text, token.text
+        if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not self._is_attribute(token)):
+            return False
+        if a == "-" and self._is_sign(second):
+            return False
+        if b == "(":
+            return previous.kind != "name" or a in _BEFORE_OPERAND
+        return True
+
+    @staticmethod
+    def _is_sign(second: _Token | None) -> bool:
+        return second is None or second.text in _BEFORE_OPERAND
+
+    def _is_attribute(self, colon: _Token) -> bool:
+        """Whether a colon is that of an attribute, in braces, or that before a random relation's type."""
+        depth = 0
+        for token in self.tokens:
+            depth += {"{": 1, "}": -1, "(": 2, ")": -2}.get(token.text, 0)
+            if token is colon:
+                break
+        return (depth == 1 and self.tokens[0].text in ("entity", "relation")) or (
+            depth == 0 and self.tokens[0].text == "predict"
+        )
+
+    # Lines
+
+    def _broken(self) -> Iterator[tuple[str, str]]:
+        """Lines, each with its comment."""
+        parts = list(self._attributes() if self.tokens[0].text in ("entity", "relation") else self._clauses())
+        words = [len(row[0].text) for indent, row in parts if indent and row[0].text in _LINE_WORDS]
+        self.hang = max(words, default=3) + 1
+        for indent, tokens in parts:
+            for comment in tokens[0].above:
+                yield indent + comment, ""
+            yield from self._fitted(indent, tokens)
+
+    def _attributes(self) -> Iterator[tuple[str, list[_Token]]]:
+        """The head up to the brace, a line for each attribute, and the closing brace."""
+        opening = next((k for k, t in enumerate(self.tokens) if t.text == "{"), None)
+        if opening is None:
+            yield "", self.tokens
+            return
+        yield "", self.tokens[: opening + 1]
+        rows: list[list[_Token]] = []
+        for k in range(opening + 1, len(self.tokens) - 1):
+            token = self.tokens[k]
+            if token.text == ",":
+                if token.comment and not rows[-1][-1].comment:
+                    rows[-1][-1].comment = token.comment
+                elif token.comment:
+                    self.tokens[k + 1].above.insert(0, token.comment)
+                self.tokens[k + 1].above[:0] = token.above
+                continue
+            if not rows or self._begins_attribute(k, opening):
+                rows.append([])
+            rows[-1].append(token)
+        width = max((len("".join(self._spaced(_name_of(row)))) for row in rows), default=0)
+        for row in rows:
+            name = _name_of(row)
+            padding = " " * (width - len("".join(self._spaced(name))))
+            name[-1].text += padding
+            yield INDENT, row
+        yield "", self.tokens[-1:]
+
+    def _begins_attribute(self, k: int, opening: int) -> bool:
+        """Whether a token in braces is the first of an attribute: it or the one after it stands before a colon."""
+        texts = [t.text for t in self.tokens[k : k + 3]]
+        if self.tokens[k - 1].text in ("predict", "latent") and self.tokens[k + 1].text == ":":
+            return k - 1 == opening
+        if texts[1:2] == [":"]:
+            return True
+        return texts[0] in ("predict", "latent") and texts[2:3] == [":"]
+
+    def _clauses(self) -> Iterator[tuple[str, list[_Token]]]:
+        """The head, a line for each clause, and one for the options."""
+        row: list[_Token] = []
+        depth = 0
+        indent = ""
+        for k, token in enumerate(self.tokens):
+            is_word = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
+            begins = is_word and (token.text in _LINE_WORDS or (token.text in _OPTIONS and not _is_option(row)))
+            if begins and not (self.tokens[0].text == "domain" or self._is_nearest(k)):
+                yield indent, row
+                row, indent = [], INDENT
+            row.append(token)
+            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(token.text, 0)
+        yield indent, row
+
+    def _is_nearest(self, k: int) -> bool:
+        """Whether `by` is that of nearest neighbours, or of a gate with its first feature."""
+        return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
+
+    def _fitted(self, indent: str, tokens: list[_Token]) -> Iterator[tuple[str, str]]:
+        """A row as one line, or broken where comments stand and where it is too long."""
+        words = list(self._spaced(tokens))
+        if tokens[0].text in _LINE_WORDS and indent and len(words) > 1:
+            words[1] = " " * (self.hang - len(words[0])) + words[1].lstrip()
+            hang = indent + " " * self.hang
+        else:
+            hang = indent + INDENT
+        line, length, is_first = indent, len(indent + "".join(words)), True
+        depth = 0
+        for k, (token, word) in enumerate(zip(tokens, words, strict=True)):
+            if k and token.above:
+                if line.strip():
+                    yield line, ""
+                for comment in token.above:
+                    yield hang + comment, ""
+                line, is_first = hang, True
+            rest = "".join(words[k:]).rstrip()
+            starts_part = depth == 0 and k > 1 and (token.text in ("and", "or", "=>") or tokens[k - 1].text == ",")
+            if starts_part and length > WIDTH and len(line + _until_next(words, tokens, k)) > WIDTH and line.strip():
+                yield line, ""
+                line, is_first = hang, True
+                length = len(hang + rest)
+            line += word.lstrip() if is_first else word
+            is_first = False
+            if token.comment:
+                yield line, token.comment
+                line, is_first = hang, True
+                length = len(hang + rest)
+            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(token.text, 0)
+        if line.strip():
+            yield line, ""
+
+
+def _until_next(words: list[str], tokens: list[_Token], k: int) -> str:
+    """The words from one break to the next possible one."""
+    depth = 0
+    for j in range(k, len(words)):
+        is_break = tokens[j].text in ("and", "or", "=>") or tokens[j - 1].text == ","
+        if j > k and depth == 0 and is_break:
+            return "".join(words[k:j])
+        depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(tokens[j].text, 0)
+    return "".join(words[k:])
+
+
+def _is_option(row: list[_Token]) -> bool:
+    return bool(row) and row[0].text in _OPTIONS
+
+
+def _name_of(row: list[_Token]) -> list[_Token]:
+    """The tokens of an attribute before its colon."""
+    colon = next(k for k, t in enumerate(row) if t.text == ":" and k > 0)
+    return row[:colon]
+
+
+def _aligned(lines: list[tuple[str, str]]) -> list[str]:
+    """Lines with their comments, those between two blank lines in one column; behind a long line it just follows."""
+    out: list[str] = []
+    for _, paragraph in groupby(lines, key=lambda line: line == ("", "")):
+        rows = list(paragraph)
+        width = max((len(text) for text, comment in rows if comment and len(text) <= ALIGNED), default=0)
+        out += [f"{text.ljust(width)}  {comment}" if comment else text for text, comment in rows]
+    return out

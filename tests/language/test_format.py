@@ -1,0 +1,143 @@
+"""Formatting changes white space and nothing else, and formatting twice is formatting once."""
+
+from __future__ import annotations
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specs import specs
+
+from relcrf.errors import ModelError
+from relcrf.language.format import WIDTH, format_text
+from relcrf.language.parse import parse, read
+from relcrf.language.render import render
+
+ROOT = Path(__file__).parents[2]
+MODELS = sorted((ROOT / "models").glob("*.rcrf"))
+TOKEN = re.compile(
+    r'\s+|#[^\n]*|"(?:[^"\\\n]|\\.)*"|<=>|=>|[=!<>]=|\.\.|\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|\w+|.', re.ASCII
+)
+
+
+def comments(text: str) -> list[str]:
+    return [t.rstrip() for t in TOKEN.findall(text) if t.startswith("#")]
+
+
+def without_commas(text: str) -> list[str]:
+    """The tokens; a comma between attributes is optional, and goes."""
+    return [t for t in TOKEN.findall(text) if not t.isspace() and not t.startswith("#") and t != ","]
+
+
+def check(text: str) -> str:
+    formatted = format_text(text)
+    assert format_text(formatted) == formatted
+    assert read(formatted)[0] == read(text)[0]
+    assert comments(formatted) == comments(text)
+    assert without_commas(formatted) == without_commas(text)
+    return formatted
+
+
+def strewn(text: str, rng: random.Random) -> str:
+    """The text with other white space, and comments between its tokens."""
+    out = []
+    for token in TOKEN.findall(text):
+        if token.isspace():
+            out.append(
+                rng.choice([" ", "  ", "\n", "\n\n\n", " # a remark\n", "\n  # on a line\n", " # one\n # two\n"])
+            )
+        else:
+            out.append(token)
+            if token.startswith("#"):
+                out.append("\n")
+    return "".join(out)
+
+
+@settings(max_examples=200, deadline=None)
+@given(specs, st.integers(0, 99))
+def test_any_model_keeps_its_meaning_and_its_comments(spec, seed) -> None:
+    text = render(spec)
+    check(text)
+    changed = strewn(text, random.Random(seed))
+    if not read(changed)[1]:  # a declaration's word at the start of a line may cut it
+        check(changed)
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+def test_shipped_models_are_formatted(path: Path) -> None:
+    assert check(path.read_text(encoding="utf-8")) == path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("seed", range(5))
+def test_shipped_models_strewn(path: Path, seed: int) -> None:
+    check(strewn(path.read_text(encoding="utf-8"), random.Random(seed)))
+
+
+def test_the_layout() -> None:
+    text = """# pages
+domain Category={course,faculty}# two
+domain Level = -3 ..  5
+entity Page(url){predict category:Category # the topic
+  words:bag of Word, length : real   # evidence
+  # on a line
+  latent k: 1..4 }
+relation Link(source:Page,target:Page){score:real}
+predict relation same(a:Page,b:Page):Category where a!=b
+
+
+# words
+template word(p: Page, w: Word) where w in p.words
+   over symmetric p.category # all
+   per w
+   l2 0.5 fixed init -1
+rule hard foo : Link(a,b)and not(a.length==-1)=>same(a,b)
+candidates long(a: Page, b: Page) where Link(a, b) and a.length > 3
+  and count{q where Link(q,a) and Link(q,b)} > 2 and a != b over a.k
+"""
+    assert (
+        check(text)
+        == """# pages
+domain Category = { course, faculty }  # two
+domain Level = -3..5
+
+entity Page(url) {
+    predict category : Category  # the topic
+    words            : bag of Word
+    length           : real      # evidence
+    # on a line
+    latent k         : 1..4
+}
+
+relation Link(source: Page, target: Page) { score : real }
+predict relation same(a: Page, b: Page) : Category where a != b
+
+# words
+template word(p: Page, w: Word)
+    where w in p.words
+    over  symmetric p.category  # all
+    per   w
+    l2 0.5 fixed init -1
+
+rule hard foo: Link(a, b) and not (a.length == -1) => same(a, b)
+
+candidates long(a: Page, b: Page)
+    where Link(a, b) and a.length > 3 and count { q where Link(q, a) and Link(q, b) } > 2 and a != b
+    over  a.k
+"""
+    )
+    assert all(len(line) <= WIDTH for line in check(text).splitlines())
+
+
+def test_a_text_that_does_not_parse_is_refused() -> None:
+    with pytest.raises(ModelError):
+        format_text("entity Page {\n")
+
+
+def test_nothing_and_comments_alone() -> None:
+    assert format_text("") == ""
+    assert format_text("\n\n# only this\n\n\n# and that") == "# only this\n\n# and that\n"
+    assert parse(format_text("# head\n\nentity A")).entities[0].name == "A"

@@ -22,6 +22,7 @@ LAYERS = (
     ("backends",),
     ("evaluation",),
     ("api",),
+    ("builder",),
     ("demo",),
     ("editor",),
     ("cli",),

@@ -11,7 +11,7 @@ import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.reduction import ReducedGraph, TooManyFreeVariables, reduce_graph
+from relcrf.graph.reduction import ReducedGraph, Role, TooManyFreeVariables, reduce_graph
 from relcrf.inference.result import Verdict
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, curvature, penalised
@@ -23,13 +23,29 @@ class Problem:
 
     Args:
         roles: a `Role` for each variable, shape (n_variables,), int8. When learning, the free variables are the targets
-            and `states` holds their labels; when inferring, they are the queries.
+            and `states` holds their labels, -1 for latent ones; when inferring, they are the queries.
         states: shape (n_variables,), int32; -1 where unknown.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
+
+    def start(self, seed: int) -> np.ndarray:
+        """Where learning starts, shape (layout.size,).
+
+        The states of a latent variable are equal at first, and would stay so: the weights of templates that speak of
+        one begin at small random values.
+        """
+        point = self.graph.layout.initial()
+        latent = (self.roles == Role.FREE) & (self.states < 0)
+        rng = np.random.default_rng(seed)
+        for group in self.graph.groups:
+            block = self.graph.layout.blocks[group.block]
+            if not block.fixed and any(latent[place].any() for place in group.scope):
+                part = self.graph.layout.matrix(point, group.block)
+                part += rng.normal(scale=0.1, size=part.shape)
+        return point
 
     def reduced(self, backend: str) -> ReducedGraph:
         """The graph of the free variables.
@@ -45,7 +61,7 @@ class Problem:
                 Diagnostic(
                     "E302",
                     f"backend '{backend}' takes factors over at most two unknown variables; template '{template}' has more",
-                    hint="use a template over two random terms, or a backend that takes larger factors",
+                    hint="use --backend pseudo, which takes factors of any size, or a template over two random terms",
                 )
             ) from None
 

@@ -26,20 +26,21 @@ class EssBackend(AbstractBackend):
         l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods, where a template does not set its own.
         max_iterations: of L-BFGS, in each of the two optimisations.
         tolerance: L-BFGS has converged when the gradient has fallen to this share of its start.
+        seed: of the start where the model has latent attributes.
     """
 
     name: ClassVar[str] = "ess"
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
+    seed: int = 0
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         graph = problem.reduced(self.name)
-        layout = problem.graph.layout
         states = problem.states[graph.variables]
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         structure = maximise_likelihood(
-            "structure", PairLikelihood(graph, states), optimiser, self.l2, layout.initial, monitor
+            "structure", PairLikelihood(graph, states), optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
         forest = spanning_forest(graph, structure.point)
         weights = maximise_likelihood(

@@ -27,12 +27,13 @@ class LocalBackend(AbstractBackend):
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
+    seed: int = 0
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         graph = self._reduced(problem)
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         likelihood = ForestLikelihood(graph, problem.states[graph.variables])
-        weights = maximise_likelihood("weights", likelihood, optimiser, self.l2, problem.graph.layout.initial, monitor)
+        weights = maximise_likelihood("weights", likelihood, optimiser, self.l2, lambda: problem.start(self.seed), monitor)
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": graph.n_nodes})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:

@@ -30,9 +30,14 @@ class ForestInference:
             raise ValueError("the edges have a cycle; forest inference needs a forest")
         return order, parent, parent_edge, graph.edges, graph.cardinality, graph.state_start, graph.table_start
 
-    def marginals(self, weights: np.ndarray) -> Marginals:
-        """Marginals and log partition under `weights`, shape (layout.size,)."""
-        tables = (self.graph.node_log_potentials(weights), self.graph.edge_log_potentials(weights))
+    def marginals(self, weights: np.ndarray, evidence: np.ndarray | None = None) -> Marginals:
+        """Marginals and log partition under `weights`, shape (layout.size,).
+
+        Args:
+            evidence: flat as the node tables: 0 for states that can be, -inf for states that are known not to be.
+        """
+        nodes = self.graph.node_log_potentials(weights)
+        tables = (nodes if evidence is None else nodes + evidence, self.graph.edge_log_potentials(weights))
         log_partition, nodes, edges = forest.sum_product(*self._structure, *tables)
         return Marginals(float(log_partition), nodes, edges, Verdict("exact"))
 

@@ -1,7 +1,8 @@
 """Objectives of maximum likelihood: of a forest, exactly; and of pairs taken one at a time.
 
 Both are minus the log-likelihood of observed states, a sum and no average; their gradient is the expected minus the
-observed pattern counts. Convex in the weights.
+observed pattern counts. Convex in the weights, unless some states are latent: then the observed counts are themselves
+expectations, given what is observed, and `log Z` given it stands in the place of the score.
 """
 
 from __future__ import annotations
@@ -17,14 +18,24 @@ from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
 
+def evidence_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
+    """Flat node tables with 0 at the observed state, -inf at all others, and 0 at all states of a latent node."""
+    out = np.full(int(graph.state_start[-1]), -np.inf)
+    observed = states >= 0
+    out[graph.state_start[:-1][observed] + states[observed]] = 0.0
+    for cells in _cells_by_cardinality(graph, np.flatnonzero(~observed)):
+        out[cells] = 0.0
+    return out
+
+
 @dataclass(frozen=True)
 class ForestLikelihood:
     """`log Z(e, w) - score(x, e, w)` where the graph's edges form a forest.
 
-    Source: Chechetka & Guestrin (2010), equations (6) and (12).
+    Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation (4).
 
     Args:
-        states: the observed states, shape (n_nodes,).
+        states: the observed states, shape (n_nodes,); -1 where latent.
     """
 
     graph: ReducedGraph
@@ -38,13 +49,25 @@ class ForestLikelihood:
     def _observed_counts(self) -> np.ndarray:
         return self.graph.state_counts(self.states)
 
+    @cached_property
+    def _evidence(self) -> np.ndarray:
+        return evidence_tables(self.graph, self.states)
+
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        found = self._inference.marginals(weights)
-        expected = np.zeros(self.graph.graph.layout.size)
-        self.graph.add_node_counts(found.nodes, expected)
-        self.graph.add_edge_counts(found.edges, expected)
-        # The score is linear in the weights, and the observed counts are its coefficients.
-        return found.log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+        log_partition, expected = self._run(weights, None)
+        if (self.states >= 0).all():
+            # The score is linear in the weights, and the observed counts are its coefficients.
+            return log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+        clamped, observed = self._run(weights, self._evidence)
+        return log_partition - clamped, expected - observed
+
+    def _run(self, weights: np.ndarray, evidence: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Log partition and expected counts, of all or given the evidence."""
+        found = self._inference.marginals(weights, evidence)
+        counts = np.zeros(self.graph.graph.layout.size)
+        self.graph.add_node_counts(found.nodes, counts)
+        self.graph.add_edge_counts(found.edges, counts)
+        return found.log_partition, counts
 
 
 @dataclass(frozen=True)
@@ -55,6 +78,9 @@ class PairLikelihood:
 
     Source: Chechetka & Guestrin (2010), equation (9), relational form of section 5. Where several relations join the
     same two variables, their factors are taken together.
+
+    Args:
+        states: as in `ForestLikelihood`.
     """
 
     graph: ReducedGraph
@@ -71,6 +97,10 @@ class PairLikelihood:
         return np.flatnonzero(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes) == 0)
 
     @cached_property
+    def _evidence(self) -> np.ndarray:
+        return evidence_tables(self.graph, self.states)
+
+    @cached_property
     def _observed_counts(self) -> np.ndarray:
         graph = self.graph
         out = np.zeros(graph.graph.layout.size)
@@ -84,8 +114,16 @@ class PairLikelihood:
         return out
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        node_tables = self.graph.node_log_potentials(weights)
+        log_partition, expected = self._run(weights, node_tables)
+        if (self.states >= 0).all():
+            return log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+        clamped, observed = self._run(weights, node_tables + self._evidence)
+        return log_partition - clamped, expected - observed
+
+    def _run(self, weights: np.ndarray, node_tables: np.ndarray) -> tuple[float, np.ndarray]:
+        """Sum of the small models' log partitions, and their expected counts."""
         graph = self.graph
-        node_tables = graph.node_log_potentials(weights)
         expected_nodes = np.zeros_like(node_tables)
         expected = np.zeros(graph.graph.layout.size)
         log_partition = 0.0
@@ -109,7 +147,7 @@ class PairLikelihood:
             log_partition += float((top + np.log(total)).sum())
             expected_nodes[cells] += probability / total
         graph.add_node_counts(expected_nodes, expected)
-        return log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+        return log_partition, expected
 
 
 def pair_tables(

@@ -1,9 +1,14 @@
 """Every objective against finite differences, and the likelihood against enumeration."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from graphs import random_graph
+from graphs import dense_features, joint_score, random_graph
 
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.features import Dense
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import score
@@ -39,6 +44,57 @@ def test_gradient(kind, seed):
     _, gradient = objective(weights)
     free = gradient != 0
     np.testing.assert_allclose(gradient[free], finite_differences(objective, weights)[free], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("kind", [ForestLikelihood, PairLikelihood])
+def test_gradient_with_latent_states(kind, seed):
+    graph, states, weights = problem(seed, forest=kind is ForestLikelihood)
+    states = np.where(np.random.default_rng(seed).random(len(states)) < 0.4, -1, states)
+    objective = kind(graph, states)
+    _, gradient = objective(weights)
+    np.testing.assert_allclose(gradient, finite_differences(objective, weights), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_latent_states_are_summed_out(seed):
+    graph, states, weights = problem(seed, forest=True)
+    latent = np.arange(len(states)) % 3 == seed % 3
+    every = itertools.product(*(range(k) if hidden else (x,) for x, k, hidden in zip(states, graph.cardinality, latent)))
+    joint = np.logaddexp.reduce([score(graph, weights, np.array(s)) for s in every])
+    exact = joint - Enumeration(graph).marginals(weights).log_partition
+    assert ForestLikelihood(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_pseudo_likelihood_is_the_sum_of_conditionals(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, n_variables=5, max_arity=3)
+    roles = rng.choice([Role.FREE, Role.FREE, Role.FREE, Role.CLAMPED, Role.ABSENT], size=5).astype(np.int8)
+    states = np.array([rng.integers(k) for k in graph.cardinality])
+    weights = rng.normal(size=graph.layout.size)
+    expected = 0.0
+    for v in np.flatnonzero(roles == Role.FREE):
+        scores = []
+        for x in range(graph.cardinality[v]):
+            changed = states.copy()
+            changed[v] = x
+            scores.append(joint_score(without_absent(graph, roles), weights, changed))
+        expected += scores[states[v]] - np.logaddexp.reduce(scores)
+    blanket = blanket_graph(graph, roles, states)
+    objective = ForestLikelihood(blanket, states[blanket.variables])
+    assert objective(weights)[0] == pytest.approx(-expected)
+    np.testing.assert_allclose(objective(weights)[1], finite_differences(objective, weights), rtol=1e-5, atol=1e-6)
+
+
+def without_absent(graph, roles):
+    """The graph without the factors that touch an absent variable, made by hand."""
+    groups = []
+    for group in graph.groups:
+        keep = [n for n in range(group.n_factors) if all(roles[v[n]] != Role.ABSENT for v in group.scope)]
+        dense = dense_features(group.features)[keep]
+        groups.append(replace(group, scope=tuple(v[keep] for v in group.scope), features=Dense(dense)))
+    return replace(graph, groups=tuple(groups))
 
 
 @pytest.mark.parametrize("seed", range(15))

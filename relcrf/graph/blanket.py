@@ -1,0 +1,71 @@
+"""Each variable alone given all others: the local conditionals of a graph with factors of any size.
+
+Where all neighbours of a variable are set to their states, its conditional is that of a single node. All of these nodes
+together are a reduced graph without edges, whose likelihood is the pseudo-likelihood (Besag 1975).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.reduction import ReducedGraph, Role, Terms
+
+
+def nodes_alone(graph: FactorGraph, roles: np.ndarray) -> ReducedGraph:
+    """The free variables as nodes without any factor."""
+    variables = np.flatnonzero(roles == Role.FREE)
+    cardinality = graph.cardinality[variables]
+    return ReducedGraph(
+        graph=graph,
+        variables=variables,
+        cardinality=cardinality,
+        state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+        edges=np.empty((0, 2), dtype=np.int32),
+        table_start=np.zeros(1, dtype=np.int64),
+        node_terms=(),
+        edge_terms=(),
+    )
+
+
+def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
+    """The free variables as nodes, each with its factors at the states of their other variables.
+
+    Args:
+        roles: a `Role` for each variable, shape (n_variables,), int8; factors of absent ones are left out.
+        states: of all free and clamped variables, shape (n_variables,).
+    """
+    alone = nodes_alone(graph, roles)
+    node_of = np.full(graph.n_variables, -1, dtype=np.int32)
+    node_of[alone.variables] = np.arange(alone.n_nodes, dtype=np.int32)
+    terms = []
+    for index, group in enumerate(graph.groups):
+        present = np.ones(group.n_factors, dtype=bool)
+        for variable in group.scope:
+            present &= roles[variable] != Role.ABSENT
+        for place, variable in enumerate(group.scope):
+            stride = np.zeros(group.n_factors, dtype=np.int32)
+            base = np.zeros(group.n_factors, dtype=np.int32)
+            is_first = present & (node_of[variable] >= 0)
+            for other, (neighbour, step) in enumerate(zip(group.scope, group.strides, strict=True)):
+                same = neighbour == variable
+                stride += np.where(same, np.int32(step), np.int32(0))
+                base += np.where(same, np.int32(0), states[neighbour].astype(np.int32) * np.int32(step))
+                if other < place:
+                    is_first &= ~same  # it stands at an earlier place, too, and has its term there
+            factor = np.flatnonzero(is_first)
+            if len(factor):
+                order = np.argsort(node_of[variable[factor]], kind="stable")
+                factor = factor[order]
+                target = node_of[variable[factor]]
+                terms.append(Terms(index, False, factor, target, base[factor], stride[factor], np.zeros_like(target)))
+    return ReducedGraph(
+        graph=graph,
+        variables=alone.variables,
+        cardinality=alone.cardinality,
+        state_start=alone.state_start,
+        edges=alone.edges,
+        table_start=alone.table_start,
+        node_terms=tuple(terms),
+        edge_terms=(),
+    )

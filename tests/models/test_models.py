@@ -1,0 +1,239 @@
+"""Every shipped model runs: on small tables made here, and on the real ones where `RELCRF_DATA` names them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.resources import shipped
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(path.stem for path in (ROOT / "models").glob("*.rcrf"))
+
+
+def load(name):
+    return relcrf.load(shipped("models", f"{name}.rcrf"))
+
+
+def smokers(rng):
+    """Three circles of friends; most of two smoke."""
+    people = [f"p{k}" for k in range(90)]
+    smokes = {p: rng.random() < (0.9, 0.85, 0.05)[k % 3] for k, p in enumerate(people)}
+    friends = [(a, people[(k + 3 * j) % 90]) for k, a in enumerate(people) for j in (1, 2)]
+    ill = [p for p in people if rng.random() < (0.6 if smokes[p] else 0.1)]
+    return {
+        "person": pd.DataFrame({"id": people}),
+        "friends": pd.DataFrame(friends, columns=["x", "y"]),
+        "smokes": pd.DataFrame({"x": [p for p in people if smokes[p]]}),
+        "cancer": pd.DataFrame({"x": ill}),
+    }
+
+
+def cora(rng):
+    topic = rng.integers(3, size=120)
+    word = [(k, f"w{topic[k] if rng.random() < 0.4 else rng.integers(3)}_{rng.integers(4)}") for k in range(120) for _ in range(3)]
+    same = [np.flatnonzero(topic == t) for t in range(3)]
+    cites = [(k, int(rng.choice(same[topic[k]]))) for k in range(120) for _ in range(2)]
+    return {
+        "paper": pd.DataFrame({"id": range(120), "topic": [f"t{t}" for t in topic]}),
+        "paper_words": pd.DataFrame(word, columns=["paper", "word"]),
+        "cites": pd.DataFrame(cites, columns=["source", "target"]),
+    }
+
+
+def nations(rng):
+    names, traits, verbs = "abcdef", ["big", "old", "rich"], ["aids", "trades"]
+    trait = [(n, t, bool(rng.random() < 0.5) if rng.random() < 0.9 else None) for n in names for t in traits]
+    verb = [(n, m, v, bool(rng.random() < 0.2)) for n in names for m in names if n != m for v in verbs]
+    return {
+        "nation": pd.DataFrame({"id": list(names)}),
+        "trait": pd.DataFrame(trait, columns=["n", "t", "value"]),
+        "verb": pd.DataFrame(verb, columns=["n", "m", "v", "value"]),
+    }
+
+
+def animals(rng):
+    kinds = {"swims": 0.3, "flies": 0.2, "bites": 0.8}
+    has = [(f"a{k}", t) for k in range(40) for t, share in kinds.items() if rng.random() < share]
+    return {
+        "animal": pd.DataFrame({"id": [f"a{k}" for k in range(40)]}),
+        "has": pd.DataFrame(has, columns=["animal", "attribute"]),
+    }
+
+
+def sensors(rng):
+    """Sensors that follow one temperature."""
+    level = rng.integers(1, 6, size=60)
+    rows = [(f"m{k}", f"s{j}", int(np.clip(level[k] + rng.integers(-1, 2) * (rng.random() < 0.3), 1, 5))) for k in range(60) for j in range(4)]
+    return {
+        "moment": pd.DataFrame({"id": [f"m{k}" for k in range(60)]}),
+        "reading": pd.DataFrame(rows, columns=["m", "s", "value"]),
+    }
+
+
+def recipes(rng):
+    cuisine = rng.integers(2, size=80)
+    taste = {"soy": (0.05, 0.8), "basil": (0.8, 0.1), "salt": (0.6, 0.6)}
+    uses = [(k, i) for k in range(80) for i, shares in taste.items() if rng.random() < shares[cuisine[k]]]
+    return {
+        "recipe": pd.DataFrame({"id": range(80), "cuisine": np.array(["italian", "chinese"])[cuisine]}),
+        "uses": pd.DataFrame(uses, columns=["r", "i"]),
+    }
+
+
+def chain(rng):
+    """Names of two words, told by what stands before."""
+    words = []
+    for _ in range(60):
+        sentence = [("the", "o"), ("cat", "o"), ("mr", "o")] if rng.random() < 0.5 else [("a", "o"), ("mr", "o")]
+        words.append([*sentence, ("may", "b"), ("day", "i"), *([("may", "o")] if rng.random() < 0.3 else [])])
+    rows, follow = [], []
+    for sentence in words:
+        for k, (word, tag) in enumerate(sentence):
+            if k:
+                follow.append((len(rows) - 1, len(rows)))
+            rows.append((len(rows), tag, word, word, word[0]))
+    return {
+        "token": pd.DataFrame(rows, columns=["id", "tag", "word", "text", "pos"]),
+        "next": pd.DataFrame(follow, columns=["token", "following"]),
+    }
+
+
+def entities(rng):
+    """Records of papers with slips of the pen, few of which share a beginning."""
+    titles = ["learning of trees", "learned graphs", "leaves and roots", "inference by hand", "influence diagrams"]
+    rows = []
+    for k in range(40):
+        text = titles[k % 5]
+        if rng.random() < 0.5:
+            slip = int(rng.integers(4, len(text)))
+            text = text[:slip] + "x" + text[slip + 1 :]
+        rows.append((f"r{k:02}", text, f"author {k % 5}" if rng.random() < 0.8 else "a. u. thor"))
+    record = pd.DataFrame(rows, columns=["id", "title", "author"])
+    same = [(a, b) for a in range(40) for b in range(a + 1, 40) if a % 5 == b % 5]
+    return {"record": record, "same": pd.DataFrame([(f"r{a:02}", f"r{b:02}") for a, b in same], columns=["a", "b"])}
+
+
+def latent(rng):
+    """Two kinds, each with its words; pages of a kind link to each other, and the category follows the kind."""
+    kind = rng.integers(2, size=150)
+    category = np.where(rng.random(150) < 0.9, kind, 1 - kind)
+    word = [(k, f"w{kind[k] * 5 + rng.integers(5)}") for k in range(150) for _ in range(4)]
+    same = [np.flatnonzero(kind == t) for t in range(2)]
+    links = [(k, int(rng.choice(same[kind[k]]))) for k in range(150)]
+    return {
+        "page": pd.DataFrame({"id": range(150), "category": np.array(["old", "new"])[category]}),
+        "page_words": pd.DataFrame(word, columns=["page", "word"]),
+        "link": pd.DataFrame(links, columns=["source", "target"]),
+    }
+
+
+def digits(rng):
+    shown = rng.integers(10, size=100)
+    centres = rng.normal(size=(10, 5))
+    pixels = centres[shown] + 0.4 * rng.normal(size=(100, 5))
+    opinion = -((pixels[:, None, :] - centres) ** 2).sum(axis=2) + 2 * rng.normal(size=(100, 10))
+    return {"image": pd.DataFrame({"id": range(100), "digit": shown, "opinion": list(opinion), "pixels": list(pixels)})}
+
+
+SMALL = {f.__name__: f for f in (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits)}
+# Backend, the random attribute or relation that is judged, and the accuracy that the relations must reach.
+WANTED = {
+    "smokers": ("ess", "Smokes", 0.75),
+    "cora": ("ess", "Paper.topic", 0.8),
+    "nations": ("pseudo", "verb", 0.6),
+    "animals": ("ess", "has", 0.6),
+    "sensors": ("ess", "reading", 0.6),
+    "recipes": ("ess", "Recipe.cuisine", 0.7),
+    "chain": ("ess", "Token.tag", 0.95),
+    "entities": ("pseudo", "same", 0.9),
+    "latent": ("ess", "Page.category", 0.8),
+    "digits": ("ess", "Image.digit", 0.7),
+    "webkb": ("ess", "Page.category", 0.8),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns_and_predicts_what_was_hidden(name, tmp_path):
+    model = load(name)
+    assert model.warnings == ()
+    rng = np.random.default_rng(1)
+    tables = small_web(tmp_path, pages=100) if name == "webkb" else SMALL[name](rng)
+    data = relcrf.Dataset(tables)
+    told = {t.name: t for t in model.plan(data)}
+    grounding = model.ground(data)
+    for template, bindings in grounding.bindings.items():
+        assert told[template].bindings == bindings > 0
+    backend, judged, least = WANTED[name]
+    hidden = rng.random(grounding.graph.n_variables) < 0.25
+    fit = api.fit(model, grounding, backend, hidden=hidden)
+    found = api.predict(fit, grounding, hidden=hidden)
+    score = found.score(judged, among=hidden)
+    assert score.n > 5
+    assert score.accuracy >= least, f"{score.accuracy:.3f} of {score.n}"
+    fit.save(tmp_path / "run")
+    again = api.predict(relcrf.load_fit(tmp_path / "run"), grounding, hidden=hidden)
+    np.testing.assert_array_equal(again.probabilities(judged), found.probabilities(judged))
+
+
+def test_candidates_are_planned_and_not_grounded():
+    model, data = load("nations"), relcrf.Dataset(nations(np.random.default_rng(0)))
+    candidates = {t.name: t.weights for t in model.plan(data) if t.is_candidate}
+    assert candidates == {"trait_pairs": 3, "verb_pairs": 1, "subject": 6, "object": 6}
+    assert set(model.ground(data).bindings) == {"trait_prior", "verb_prior"}
+
+
+def test_a_latent_attribute_helps():
+    """Links between kinds say what the words of one page cannot."""
+    model, data = load("latent"), relcrf.Dataset(latent(np.random.default_rng(0)))
+    grounding = model.ground(data)
+    hidden = np.random.default_rng(1).random(grounding.graph.n_variables) < 0.3
+    scores = {}
+    for backend in ("local", "ess"):
+        fit = api.fit(model, grounding, backend, hidden=hidden)
+        scores[backend] = api.predict(fit, grounding, hidden=hidden).score("Page.category", among=hidden).log_likelihood
+    assert scores["ess"] > scores["local"] + 0.1, scores
+
+
+needs_data = pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA names no real data")
+
+
+@pytest.fixture(scope="module")
+def real():
+    spec = importlib.util.spec_from_file_location("real", ROOT / "datasets" / "real.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_data
+@pytest.mark.parametrize(
+    ("name", "make", "variables"),
+    [("cora", "cora", 2708), ("nations", "nations", 11746), ("animals", "animals", 4250), ("chain", "chunks", 11604)],
+)
+def test_real_tables_ground(real, name, make, variables):
+    grounding = load(name).ground(relcrf.Dataset(getattr(real, make)()))
+    assert grounding.graph.n_variables == variables
+
+
+@needs_data
+def test_the_candidates_of_nations_are_those_of_the_paper(real):
+    weights = [t.weights for t in load("nations").plan(relcrf.Dataset(real.nations()))]
+    assert weights == [111, 56, 6105, 1540, 6216, 6216]  # 167 + 6,105 + 1,540 + 12,432 = 20,244
+
+
+@needs_data
+def test_citations_help_on_cora(real):
+    model = load("cora")
+    grounding = model.ground(relcrf.Dataset(real.cora()))
+    hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.2
+    found = api.predict(api.fit(model, grounding, "ess", hidden=hidden), grounding, hidden=hidden)
+    assert found.score(among=hidden).accuracy > 0.87  # the words alone: 0.75

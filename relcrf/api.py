@@ -33,6 +33,7 @@ from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.graph.reduction import Role
 from relcrf.grounding.derive import Progress
+from relcrf.grounding.doubts import doubts
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import Grounding, ground, prepare
 from relcrf.grounding.preview import TemplatePlan, plan
@@ -42,6 +43,7 @@ from relcrf.language.format import format_text
 from relcrf.language.parse import read
 from relcrf.language.render import render
 from relcrf.model.spec import ModelSpec
+from relcrf.text.highlight import as_html
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -73,9 +75,9 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
     return Model(spec, tuple(warnings))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
-    """A checked model.
+    """A checked model; it prints as its text, and in a notebook in colour.
 
     Args:
         warnings: what is legal but suspicious.
@@ -83,6 +85,14 @@ class Model:
 
     spec: ModelSpec
     warnings: tuple[Diagnostic, ...] = ()
+
+    def __str__(self) -> str:
+        return self.to_rcrf()
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(self.to_rcrf())
 
     def to_rcrf(self) -> str:
         """Canonical text, which `parse` reads as the same model."""
@@ -92,6 +102,16 @@ class Model:
     def text(self) -> str:
         """The text that it was read from, with all that it includes."""
         return self.spec.source.text if self.spec.source and not self.spec.included else render(self.spec.flat())
+
+    def check(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> tuple[list[Diagnostic], list[str]]:
+        """Checks tables against the model: the warnings, those of the data with them, and notes on what was assumed.
+
+        Raises:
+            DataError: with all mistakes of the tables.
+        """
+        bound = bind(self.spec, data)
+        prepare(bound, budget)
+        return doubts(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> list[TemplatePlan]:
         """What each template will ground into, counted and not grounded."""
@@ -291,17 +311,17 @@ class Prediction:
 
     @cached_property
     def attributes(self) -> list[str]:
-        """What is random: attributes as `Entity.attribute`, relations by their names."""
-        return [block.name for block in self.grounding.blocks]
+        """What is predicted: attributes as `Entity.attribute`, relations by their names. Latent ones are not."""
+        return [block.name for block in self.grounding.blocks if not block.is_latent]
 
     def block(self, attribute: str | None) -> VariableBlock:
-        """The block of a predicted attribute; None where there is only one.
+        """The block of a predicted attribute or relation, or of a latent attribute; None where only one is predicted.
 
         Raises:
             UsageError: for an unknown one, or where several could be meant.
         """
         if attribute is None and len(self.attributes) == 1:
-            return self.grounding.blocks[0]
+            (attribute,) = self.attributes
         found = [b for b in self.grounding.blocks if attribute in (b.name, b.attribute)]
         if len(found) != 1:
             message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"

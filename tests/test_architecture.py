@@ -12,6 +12,7 @@ LAYERS = (
     ("errors", "resources"),
     ("model",),
     ("language",),
+    ("text",),
     ("data",),
     ("kernels",),
     ("graph",),

@@ -67,8 +67,18 @@ def test_the_backend_of_the_docs_works(tmp_path, monkeypatch):
 
 
 def test_models_in_the_docs_are_well_formed():
-    (model,) = [text for language, text in blocks("README.md") if language == "rcrf"]
-    relcrf.parse(model)
+    models = [text for language, text in blocks("README.md") if language == "rcrf"]
+    assert len(models) == 2
+    for model in models:
+        assert relcrf.parse(model).warnings == ()
+
+
+def test_the_model_in_python(tmp_path):
+    (text,) = [text for language, text in blocks("docs/language.md") if language == "py"]
+    (tmp_path / "example.py").write_text(text)
+    model = runpy.run_path(str(tmp_path / "example.py"))["model"]
+    assert [t.name for t in model.spec.templates] == ["word", "cocited"]
+    assert model.spec.rules[0].name == "courses"
 
 
 @pytest.mark.parametrize("page", ["README.md", *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "docs").glob("*.md"))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sized
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -46,19 +47,26 @@ def check(
     Example: relcrf check models/webkb.rcrf --data webkb/
     """
     found = api.load(model)
-    notes = bind(found.spec, Dataset(data, memory=memory)).notes if data else []
+    warnings, notes = found.check(Dataset(data, memory=memory)) if data else (found.warnings, [])
     if as_json:
-        print_json({"errors": [], "warnings": [w.as_dict() for w in found.warnings], "notes": notes})
+        print_json({"errors": [], "warnings": [w.as_dict() for w in warnings], "notes": notes})
         return
-    warn(found.warnings)
+    warn(warnings)
     for text in notes:
         note(text)
     spec = found.spec
     console.print(
-        f"[green]{model} is well formed[/]: {len(spec.entities)} entities, {len(spec.relations)} relations, "
-        f"{len(spec.derived)} derived relations, {len(spec.templates)} templates",
+        f"[green]{model} is well formed[/]: {_count(spec.entities, 'entity')}, {_count(spec.relations, 'relation')}, "
+        f"{_count(spec.random_relations, 'random relation')}, {_count(spec.derived, 'derived relation')}, "
+        f"{_count(spec.templates, 'template')}, {_count(spec.rules, 'rule')}",
         soft_wrap=True,
     )
+
+
+def _count(things: Sized, noun: str) -> str:
+    if len(things) != 1:
+        noun = noun.removesuffix("y") + "ies" if noun.endswith("y") else noun + "s"
+    return f"{len(things)} {noun}"
 
 
 def plan(
@@ -79,7 +87,7 @@ def plan(
         prepare(bound, budget, watch.grounding)
         watch.phase("counting")
         rows = plan_templates(bound, budget)
-    over = [row for row in rows if row.bindings > budget]
+    over = [row for row in rows if row.bindings > budget and not row.is_candidate]
     if as_json and not over:
         print_json({"templates": {row.name: asdict(row) for row in rows}})
         return
@@ -88,7 +96,13 @@ def plan(
         for text in bound.notes:
             note(text)
         shown = [
-            (r.name, f"{'' if r.is_exact else '<= '}{r.bindings:,}", f"{r.factors:,}", f"{r.weights:,}", size(r.bytes))
+            (
+                r.name + " (candidates)" * r.is_candidate,
+                f"{'' if r.is_exact else '<= '}{r.bindings:,}",
+                f"{r.factors:,}",
+                f"{r.weights:,}",
+                size(r.bytes),
+            )
             for r in rows
         ]
         table("what it grounds into", ("template", "bindings", "factors", "weights", "bytes"), shown)

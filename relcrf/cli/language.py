@@ -113,7 +113,11 @@ def message_of(page: str) -> str:
     return "\n\n".join(d.render() for d in [*problems, *check(spec, problems)])
 
 
-def lsp() -> None:
+def lsp(
+    stdio: Annotated[
+        bool, typer.Option("--stdio", hidden=True, help="The only way it speaks; many clients say so.")
+    ] = True,
+) -> None:
     """Serve editors over standard input and output: the language server.
 
     Example: see editors/vscode/README.md

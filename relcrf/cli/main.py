@@ -61,6 +61,14 @@ def _refuse(error: RelcrfError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
+INTERRUPTED = 130
+
+
+def _end_quietly() -> None:
+    """What was cut short must not complain while Python ends: a compiler that Ctrl-C has met, say."""
+    sys.unraisablehook = lambda unraisable: None
+
+
 def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
@@ -69,11 +77,16 @@ def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
     try:
         app()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            _end_quietly()
+        raise
     except RelcrfError as error:
         _refuse(error)
     except (KeyboardInterrupt, duckdb.InterruptException):
         messages.print("interrupted", style="red")
-        sys.exit(130)
+        _end_quietly()
+        sys.exit(INTERRUPTED)
     except duckdb.OutOfMemoryException as error:
         hint = "give DuckDB more with --memory, or narrow the template that was being grounded"
         _refuse(
@@ -90,7 +103,8 @@ def run() -> None:
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
         if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
             messages.print("interrupted", style="red")
-            sys.exit(130)
+            _end_quietly()
+            sys.exit(INTERRUPTED)
         if os.environ.get("RELCRF_DEBUG"):
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -15,8 +15,8 @@ from relcrf.grounding.nearest import nearest_neighbours
 from relcrf.grounding.plan import Plan
 from relcrf.language.recursion import is_recursive, layers
 from relcrf.model.choices import with_named_choices
-from relcrf.model.expressions import Attribute, Function
-from relcrf.model.spec import Derived, Nearest
+from relcrf.model.expressions import Atom, Attribute, Expression, Function, walk
+from relcrf.model.spec import Derived, ModelSpec, Nearest
 
 Progress = Callable[[str], None]
 
@@ -27,13 +27,16 @@ def facts_of(bound: Bound) -> Facts:
 
 
 def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
-    """Makes the tables of the derived relations, each after those that it reads.
+    """Makes the tables of the derived relations that something uses, each after those that it reads.
 
     Raises:
         BudgetError: where one has more tuples than the budget.
     """
     facts = facts_of(bound)
+    used = _used(facts.spec)
     for layer in layers(facts.spec):
+        if not used & {d.name for d in layer}:
+            continue
         progress(layer[0].name)
         if isinstance(layer[0].definition, Nearest):
             _nearest(bound, layer[0], layer[0].definition)
@@ -45,6 +48,28 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
             for plan in plans:
                 require(measure(bound.connection, plan, budget), budget, derived.name, derived.span, plan)
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
+
+
+def _used(spec: ModelSpec) -> set[str]:
+    """The relations that templates and random relations speak of, and all that these are derived from."""
+    waiting: list[Expression] = [r.where for r in spec.random_relations if r.where is not None]
+    for template in spec.templates:
+        waiting += [
+            *template.over,
+            *template.per,
+            *template.by,
+            *([template.where] if template.where is not None else []),
+        ]
+    waiting += [feature for gate in spec.gates for feature in gate.by]
+    used: set[str] = set()
+    while waiting:
+        for node in walk(waiting.pop()):
+            if isinstance(node, Atom) and node.relation not in used:
+                used.add(node.relation)
+                derived = spec.relation(node.relation)
+                if isinstance(derived, Derived) and not isinstance(derived.definition, Nearest):
+                    waiting.append(derived.definition)
+    return used
 
 
 def _nearest(bound: Bound, derived: Derived, nearest: Nearest) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.data.bound import Bound
-from relcrf.errors import DataError, Diagnostic
+from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding import sql
@@ -123,6 +123,7 @@ def ground(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lamb
         DataError: where a feature is not finite, or a random attribute has no values.
     """
     prepare(bound, budget, progress)
+    _note_left_out(bound)
     facts = facts_of(bound)
     templates = [t for t in facts.spec.templates if not t.is_candidate]
     lowered = [lower_template(template, facts) for template in templates]
@@ -150,6 +151,16 @@ def ground(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lamb
         made.bindings,
         dict(bound.domains),
     )
+
+
+def _note_left_out(bound: Bound) -> None:
+    """Tells what the model says and the graph does not hold."""
+    candidates = [t.name for t in bound.spec.templates if t.is_candidate]
+    gates = [g.template for g in bound.spec.gates]
+    for names, what in ((candidates, "candidates"), (gates, "gates of")):
+        text = f"{what} {listing(names)}: left out, for they are a structure learner's"
+        if names and text not in bound.notes:
+            bound.notes.append(text)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ _CUTS = re.compile(
     (?P<skip> \#[^\n]* | "(?:[^"\\\n]|\\.)*" )
     # A keyword and a name: nowhere inside a declaration do two names stand side by side. Or a keyword that begins a
     # line, unless it is an attribute or a value of that name.
-  | (?P<random> (?<![\w.]) predict{_GAP}+relation{_GAP}+{_NAME}{_GAP}*\( )
+  | (?P<random> (?<![\w.]) predict{_GAP}+relation\b (?!{_GAP}*[:,}}]) )
   | (?P<keyword> (?<![\w.]) {_KEYWORD} (?={_GAP}+(?!{_CLAUSE}){_NAME}\b(?!{_GAP}*:)) )
   | (?P<lonely> ^[ \t]* {_KEYWORD} (?!{_GAP}*[:,.}})]) )
     # A rule: no attribute of that name, behind whose colon a type stands alone.
@@ -107,6 +107,9 @@ def _follow(
             message = "a model that is no file cannot include another"
             problems.append(Diagnostic("E005", message, include.span, "save it as a file beside the other"))
             continue
+        if "\0" in include.path:
+            problems.append(Diagnostic("E005", f"{include.path!a} is no name of a file", include.span))
+            continue
         path = (folder / include.path).resolve()
         if path in seen:
             continue
@@ -159,7 +162,17 @@ class _Piece:
 
 def starts(text: str) -> list[int]:
     """Where declarations begin, as offsets."""
-    return [m.start() for m in _CUTS.finditer(text) if m.lastgroup != "skip"]
+    found = (m for m in _CUTS.finditer(text) if m.lastgroup != "skip")
+    return [m.start() for m in found if m.lastgroup != "odd" or not _goes_on(text[: m.start()])]
+
+
+def _goes_on(before: str) -> bool:
+    """Whether something must follow what stands before, so that the next word begins no declaration."""
+    for line in reversed(before.splitlines()):
+        code = line.partition("#")[0].rstrip()
+        if code:
+            return code.endswith((":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", "."))
+    return False
 
 
 def _pieces(text: str) -> Iterator[_Piece]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, TypeAlias, get_args
 
 from relcrf.errors import Span
 
@@ -180,12 +181,22 @@ Expression: TypeAlias = (
 
 def children(expression: Expression) -> Iterator[Expression]:
     """The direct sub-expressions, from left to right; those of an aggregate may speak of its own names."""
-    for each in fields(expression):
-        value = getattr(expression, each.name)
+    kind: type = type(expression)
+    for name in _parts(kind):
+        value = getattr(expression, name)
         if isinstance(value, tuple):
             yield from value
-        elif isinstance(value, Expression):
+        elif isinstance(value, _NODES):
             yield value
+
+
+@cache
+def _parts(kind: type) -> tuple[str, ...]:
+    """The fields of a node that may hold expressions."""
+    return tuple(f.name for f in fields(kind) if f.name != "span")
+
+
+_NODES = get_args(Expression)
 
 
 def walk(expression: Expression) -> Iterator[Expression]:

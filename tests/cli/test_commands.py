@@ -312,3 +312,35 @@ def test_a_bug_is_said_to_be_one(relcrf_, web, monkeypatch):
 
 def test_version(relcrf_):
     assert relcrf_("--version")[1] == f"relcrf {relcrf.__version__}\n"
+
+
+def test_fmt_formats_in_place_and_checks(capsys, monkeypatch, tmp_path):
+    path = tmp_path / "m.rcrf"
+    path.write_text("entity  E{predict s:bool}# things\ntemplate t(e:E)over e.s")
+    code, _, err = relcrf_command(capsys, monkeypatch, "fmt", "--check", path)
+    assert code == 2 and "E343" in err
+    assert path.read_text().startswith("entity  E{")
+    code, found = json_command(capsys, monkeypatch, "fmt", path)
+    assert (code, found) == (0, {"changed": [str(path)]})
+    assert path.read_text() == "entity E { predict s : bool }  # things\ntemplate t(e: E) over e.s\n"
+    assert json_command(capsys, monkeypatch, "fmt", "--check", path) == (0, {"changed": []})
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_fmt_leaves_a_broken_file_alone(capsys, monkeypatch, tmp_path):
+    path = tmp_path / "m.rcrf"
+    path.write_text("entity E {\ntemplate t(e: E) over e.s")
+    code, _, err = relcrf_command(capsys, monkeypatch, "fmt", path)
+    assert code == 2 and "m.rcrf:1" in err
+    assert path.read_text().startswith("entity E {\n")
+    code, _, err = relcrf_command(capsys, monkeypatch, "fmt", tmp_path / "none.rcrf")
+    assert code == 2 and "E004" in err
+
+
+def test_explain_error(capsys, monkeypatch):
+    code, out, _ = relcrf_command(capsys, monkeypatch, "explain-error", "e101")
+    assert code == 0 and "unknown attribute" in out and "-->" in out
+    code, found = json_command(capsys, monkeypatch, "explain-error", "E201")
+    assert code == 0 and found["code"] == "E201" and found["message"] == ""
+    code, _, err = relcrf_command(capsys, monkeypatch, "explain-error", "E999")
+    assert code == 2 and "E344" in err

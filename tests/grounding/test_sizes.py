@@ -103,7 +103,7 @@ def test_the_budget_stops_a_template_before_it_is_grounded(name):
 
 
 def test_the_budget_stops_a_derived_relation():
-    text = DECLARATIONS + "\nderive Any(a: E, b: E) where a.g < b.g\ntemplate t(e: E) over e.d"
+    text = DECLARATIONS + "\nderive Any(a: E, b: E) where a.g < b.g\ntemplate t(e: E) where Any(e, e) over e.d"
     bound = bind(relcrf.parse(text).spec, dataset(0))
     with pytest.raises(BudgetError, match="'Any' would ground into"):
         derive_all(bound, budget=20)

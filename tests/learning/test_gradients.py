@@ -60,7 +60,8 @@ def test_gradient_with_latent_states(kind, seed):
 def test_latent_states_are_summed_out(seed):
     graph, states, weights = problem(seed, forest=True)
     latent = np.arange(len(states)) % 3 == seed % 3
-    every = itertools.product(*(range(k) if hidden else (x,) for x, k, hidden in zip(states, graph.cardinality, latent)))
+    choices = zip(states, graph.cardinality, latent, strict=True)
+    every = itertools.product(*(range(k) if hidden else (x,) for x, k, hidden in choices))
     joint = np.logaddexp.reduce([score(graph, weights, np.array(s)) for s in every])
     exact = joint - Enumeration(graph).marginals(weights).log_partition
     assert ForestLikelihood(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)

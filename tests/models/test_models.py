@@ -39,7 +39,11 @@ def smokers(rng):
 
 def cora(rng):
     topic = rng.integers(3, size=120)
-    word = [(k, f"w{topic[k] if rng.random() < 0.4 else rng.integers(3)}_{rng.integers(4)}") for k in range(120) for _ in range(3)]
+    word = [
+        (k, f"w{topic[k] if rng.random() < 0.4 else rng.integers(3)}_{rng.integers(4)}")
+        for k in range(120)
+        for _ in range(3)
+    ]
     same = [np.flatnonzero(topic == t) for t in range(3)]
     cites = [(k, int(rng.choice(same[topic[k]]))) for k in range(120) for _ in range(2)]
     return {
@@ -72,7 +76,11 @@ def animals(rng):
 def sensors(rng):
     """Sensors that follow one temperature."""
     level = rng.integers(1, 6, size=60)
-    rows = [(f"m{k}", f"s{j}", int(np.clip(level[k] + rng.integers(-1, 2) * (rng.random() < 0.3), 1, 5))) for k in range(60) for j in range(4)]
+    rows = [
+        (f"m{k}", f"s{j}", int(np.clip(level[k] + rng.integers(-1, 2) * (rng.random() < 0.3), 1, 5)))
+        for k in range(60)
+        for j in range(4)
+    ]
     return {
         "moment": pd.DataFrame({"id": [f"m{k}" for k in range(60)]}),
         "reading": pd.DataFrame(rows, columns=["m", "s", "value"]),

@@ -1,0 +1,83 @@
+"""Single slips in the shipped models: how many give exactly one diagnostic, and on the right line.
+
+A slip that makes another sound model is no mistake, and is not counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import traceback
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from relcrf.errors import Span
+from relcrf.language.check import check
+from relcrf.language.parse import read
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from mutations import KINDS  # noqa: E402
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a sample of 1,500 slips")
+    parser.add_argument("--show", type=int, default=0, help="print so many slips that miss")
+    arguments = parser.parse_args()
+    slips = []
+    for path in sorted((ROOT / "models").glob("*.rcrf")):
+        text = path.read_text(encoding="utf-8")
+        slips += [(kind.__name__, path.stem, slip) for kind in KINDS for slip in kind(text)]
+    if arguments.quick:
+        slips = random.Random(0).sample(slips, min(1500, len(slips)))
+    counts = {kind.__name__: [0, 0, 0] for kind in KINDS}
+    sound, tracebacks, missed = 0, 0, []
+    for kind, model, slip in slips:
+        try:
+            spec, problems = read(slip.text)
+            found = [*problems, *check(spec, problems)]
+            texts = [d.render() for d in found]
+        except Exception:
+            tracebacks += 1
+            traceback.print_exc()
+            continue
+        if not found:
+            sound += 1
+            continue
+        one = len(found) == 1
+        right = one and isinstance(found[0].place, Span) and found[0].place.line in slip.lines
+        for k, holds in enumerate((True, one, right)):
+            counts[kind][k] += holds
+        if not right:
+            missed.append((kind, model, slip.what, texts))
+    table = Table("slip", "mistakes", "one diagnostic", "on the right line", title="single slips of the shipped models")
+    for kind, (n, one, right) in counts.items():
+        table.add_row(kind, f"{n:,}", f"{one / max(n, 1):.3f}", f"{right / max(n, 1):.3f}")
+    total = [sum(c[k] for c in counts.values()) for k in range(3)]
+    table.add_row("all", f"{total[0]:,}", f"{total[1] / total[0]:.3f}", f"{total[2] / total[0]:.3f}")
+    console = Console()
+    console.print(table)
+    console.print(f"{sound:,} slips made another sound model")
+    for kind, model, what, texts in random.Random(1).sample(missed, min(arguments.show, len(missed))):
+        console.print(f"\n[bold]{kind} {model}: {what}[/]")
+        for text in texts:
+            console.print(text, markup=False, highlight=False)
+    result = {
+        "mutations": total[0],
+        "one_diagnostic_share": round(total[1] / total[0], 4),
+        "right_line_share": round(total[2] / total[0], 4),
+        "tracebacks": tracebacks,
+        "sound": sound,
+        "kinds": {kind: {"mutations": n, "one": one, "right": right} for kind, (n, one, right) in counts.items()},
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

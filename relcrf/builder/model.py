@@ -1,0 +1,348 @@
+"""A model in the making: declarations one after the other, each of which gives the names that the next ones use."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeAlias
+
+from relcrf.api import Model, parse
+from relcrf.builder.terms import Plain, Term, Thing, Tuple, joined, node_of
+from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
+from relcrf.language.format import format_text
+from relcrf.language.render import declaration, render
+from relcrf.model import spec as s
+from relcrf.model.expressions import Atom
+from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
+from relcrf.text.highlight import as_html
+
+_TYPES: dict[Any, AttributeType] = {
+    float: Real(),
+    int: Integer(),
+    bool: Bool(),
+    str: String(),
+    datetime.date: Date(),
+}
+
+
+@dataclass(frozen=True)
+class _Role:
+    """A type with the role of an attribute."""
+
+    type: AttributeType
+    predicted: bool = False
+    latent: bool = False
+
+
+@dataclass(frozen=True)
+class DomainHandle:
+    """A declared domain: a type of attributes, a sort of arguments, and a maker of names for its values."""
+
+    name: str
+
+    def __call__(self, name: str) -> Thing:
+        return Thing(name, self.name)
+
+
+Kind: TypeAlias = "DomainHandle | range | type | AttributeType | _Role"
+"""What an attribute can be: a domain, a range such as `range(1, 6)`, a Python type, `vector`, `bag(Word)`, `predict(D)`."""
+
+vector: AttributeType = Vector()
+"""The type of vector attributes."""
+
+
+def bag(domain: DomainHandle) -> AttributeType:
+    """The type of an attribute with many values of a domain."""
+    return Bag(domain.name)
+
+
+def predict(kind: Kind) -> _Role:
+    """A random attribute: observed where the data has a value, else a query."""
+    return _Role(_type(kind), predicted=True)
+
+
+def latent(kind: Kind) -> _Role:
+    """A random attribute that is never observed."""
+    return _Role(_type(kind), latent=True)
+
+
+def _type(kind: Kind) -> AttributeType:
+    match kind:
+        case DomainHandle(name):
+            return DomainType(name)
+        case range():
+            return DomainType(_range(kind))
+        case _Role():
+            raise UsageError(Diagnostic("E346", "an attribute has one role", hint="write predict(Category)"))
+        case type() if kind in _TYPES:
+            return _TYPES[kind]
+        case type():
+            message = f"'{kind.__name__}' is no type of attributes"
+            raise UsageError(
+                Diagnostic("E346", message, hint="use float, int, bool, str, date, vector, bag(D) or a domain")
+            )
+    return kind
+
+
+def _range(values: range) -> str:
+    if values.step != 1 or not values:
+        hint = "range(1, 6) are the values 1 to 5"
+        raise UsageError(Diagnostic("E346", f"{values!r} is no range of whole numbers without gaps", hint=hint))
+    return f"{values.start}..{values.stop - 1}"
+
+
+class EntityHandle:
+    """A declared entity: `Page("a")` is a name for a page."""
+
+    def __init__(self, builder: ModelBuilder, name: str) -> None:
+        self._builder, self.name = builder, name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, name: str) -> Thing:
+        entity = self._builder.spec.entity(self.name)
+        return Thing(name, self.name, [a.name for a in entity.attributes] if entity else ())
+
+    def names(self, names: str) -> tuple[Thing, ...]:
+        """Several names at once: `a, b = Page.names("a b")`."""
+        return tuple(self(name) for name in names.split())
+
+
+Sort: TypeAlias = EntityHandle | DomainHandle | range
+
+
+class RelationHandle:
+    """A declared relation: `Link(a, b)` is one of its tuples."""
+
+    def __init__(self, builder: ModelBuilder, name: str) -> None:
+        self._builder, self.name = builder, name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def __call__(self, *arguments: Plain) -> Tuple:
+        relation = self._builder.spec.relation(self.name)
+        known = [a.name for a in relation.attributes] if isinstance(relation, s.Relation) else ()
+        return Tuple(Atom(self.name, tuple(node_of(a) for a in arguments)), known)
+
+    def having(self, **attributes: Kind) -> RelationHandle:
+        """Attributes of the tuples: `m.relation("Link", a=Page, b=Page).having(score=float)`."""
+        declared = tuple(s.AttributeDeclaration(name, _type(kind)) for name, kind in attributes.items())
+        self._builder._change(self.name, attributes=declared)
+        return self
+
+
+class ModelBuilder:
+    """Declares a model, piece by piece. `build()` checks it as a file is checked.
+
+    m = ModelBuilder()
+    Category = m.domain("Category", ["course", "student"])
+    Page = m.entity("Page", category=predict(Category), length=float)
+    Link = m.relation("Link", source=Page, target=Page)
+    a, b = Page.names("a b")
+    m.template("linked", a, b).where(Link(a, b), a != b).over(a.category, b.category)
+    model = m.build()
+    """
+
+    def __init__(self) -> None:
+        self._declarations: list[s.Declaration] = []
+
+    @property
+    def spec(self) -> s.ModelSpec:
+        """What is declared so far, not checked."""
+        return s.ModelSpec(tuple(self._declarations))
+
+    def build(self) -> Model:
+        """The checked model.
+
+        Raises:
+            ModelError: with all mistakes, at their places in the text of the model.
+        """
+        return parse(str(self), "<builder>")
+
+    def __str__(self) -> str:
+        text = render(self.spec) if self._declarations else ""
+        try:
+            return format_text(text)
+        except ModelError:  # a name that is no name, say: `build` will tell
+            return text
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(str(self))
+
+    def drop(self, name: str) -> ModelBuilder:
+        """Takes the declarations of a name back, as when a cell of a notebook runs again."""
+        self._declarations = [d for d in self._declarations if getattr(d, "name", None) != name]
+        return self
+
+    def _add(self, declaration: s.Declaration) -> None:
+        self._declarations.append(declaration)
+
+    def _change(self, name: str, **changes: Any) -> None:
+        place = next(k for k, d in enumerate(self._declarations) if getattr(d, "name", None) == name)
+        self._declarations[place] = replace(self._declarations[place], **changes)
+
+    # What there is
+
+    def domain(self, name: str, values: Iterable[str] | range | None = None) -> DomainHandle:
+        """A domain: texts in the order of their states, a range of whole numbers, or None for what the data has."""
+        if values is None:
+            self._add(s.OpenDomain(name))
+        elif isinstance(values, range):
+            _range(values)
+            self._add(s.RangeDomain(name, values.start, values.stop - 1))
+        else:
+            self._add(s.EnumeratedDomain(name, tuple(str(v) for v in values)))
+        return DomainHandle(name)
+
+    def entity(self, name: str, key: str = "id", /, **attributes: Kind) -> EntityHandle:
+        """A type of thing: `m.entity("Page", category=predict(Category), words=bag(Word), length=float)`."""
+        declared = []
+        for attribute, kind in attributes.items():
+            role = kind if isinstance(kind, _Role) else _Role(_type(kind))
+            declared.append(s.AttributeDeclaration(attribute, role.type, role.predicted, role.latent))
+        self._add(s.Entity(name, tuple(declared), key))
+        return EntityHandle(self, name)
+
+    def relation(self, name: str, /, **arguments: Sort) -> RelationHandle:
+        """An observed relation: `m.relation("Link", source=Page, target=Page)`."""
+        self._add(s.Relation(name, _parameters(arguments)))
+        return RelationHandle(self, name)
+
+    def predict_relation(
+        self, name: str, type: Kind = bool, where: Plain | None = None, /, **arguments: Sort
+    ) -> RelationHandle:
+        """A random relation: a variable for each tuple that `where`, over names called as the arguments, admits."""
+        condition = None if where is None else node_of(where)
+        self._add(s.RandomRelation(name, _parameters(arguments), _type(type), condition))
+        return RelationHandle(self, name)
+
+    def derive(self, name: str, /, *binders: Thing) -> Derivation:
+        """A relation computed from others; go on with `.where(...)` or `.nearest(5, fn.cosine(a.v, b.v))`."""
+        return Derivation(self, name, binders)
+
+    # What may carry weight
+
+    def template(self, name: str, /, *binders: Thing) -> TemplateHandle:
+        """A template; go on with `.where(...)`, `.over(...)`, `.per(...)`, `.by(...)` and options, in any order."""
+        return TemplateHandle(self, s.Template(name, _binders(binders), ()))
+
+    def candidates(self, name: str, /, *binders: Thing) -> TemplateHandle:
+        """A template whose weights structure learners choose among."""
+        return TemplateHandle(self, s.Template(name, _binders(binders), (), is_candidate=True))
+
+    def rule(
+        self,
+        formula: Term,
+        weight: float | None = None,
+        *,
+        name: str | None = None,
+        hard: bool = False,
+        per: Iterable[Term] = (),
+        **options: Any,
+    ) -> ModelBuilder:
+        """A weighted formula over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
+        keys = tuple(node_of(key) for key in per)
+        value = None if weight is None else float(weight)
+        self._add(s.Rule(name, node_of(formula), value, hard, keys, _options(options)))
+        return self
+
+    def gate(self, template: str, /, *by: Plain) -> ModelBuilder:
+        """The evidence features of a template's gates."""
+        self._add(s.Gate(template, tuple(node_of(f) for f in by)))
+        return self
+
+
+class Derivation:
+    """A derived relation that still needs its definition."""
+
+    def __init__(self, builder: ModelBuilder, name: str, binders: tuple[Thing, ...]) -> None:
+        self._builder, self._name, self._binders = builder, name, binders
+
+    def where(self, *conditions: Plain) -> RelationHandle:
+        """By conditions, which must all hold; a name that is no binder says that there is one."""
+        condition = joined(conditions)
+        if condition is None:
+            raise UsageError(Diagnostic("E346", f"'{self._name}' is derived from nothing", hint="give a condition"))
+        return self._define(condition)
+
+    def nearest(self, count: int, measure: Term) -> RelationHandle:
+        """As the `count` nearest neighbours by a measure of vectors."""
+        return self._define(s.Nearest(count, node_of(measure)))
+
+    def itself(self) -> RelationHandle:
+        """The relation before it is defined, for a recursive definition."""
+        return RelationHandle(self._builder, self._name)
+
+    def _define(self, definition: Any) -> RelationHandle:
+        self._builder._add(s.Derived(self._name, _binders(self._binders), definition))
+        return RelationHandle(self._builder, self._name)
+
+
+class TemplateHandle:
+    """A template in the making; each call adds to it and gives it back."""
+
+    def __init__(self, builder: ModelBuilder, template: s.Template) -> None:
+        self._builder = builder
+        builder._add(template)
+        self._template = template
+
+    def _with(self, **changes: Any) -> TemplateHandle:
+        declarations = self._builder._declarations
+        changed = replace(self._template, **changes)
+        declarations[next(k for k, d in enumerate(declarations) if d is self._template)] = changed
+        self._template = changed
+        return self
+
+    def __repr__(self) -> str:
+        return (
+            format_text(declaration(self._template)).rstrip()
+            if self._template.over
+            else f"template {self._template.name}"
+        )
+
+    def where(self, *conditions: Plain) -> TemplateHandle:
+        """Conditions on the evidence, which must all hold, beside those given before."""
+        before = () if self._template.where is None else (Term(self._template.where),)
+        return self._with(where=joined((*before, *conditions)))
+
+    def over(self, *terms: Plain, symmetric: bool = False) -> TemplateHandle:
+        """Random terms, a weight for each of their joint states; or one formula."""
+        return self._with(over=tuple(node_of(t) for t in terms), symmetric=symmetric)
+
+    def per(self, *keys: Plain) -> TemplateHandle:
+        """Separate weights for each value of the keys."""
+        return self._with(per=tuple(node_of(k) for k in keys))
+
+    def by(self, *features: Plain) -> TemplateHandle:
+        """Evidence that the patterns are multiplied with."""
+        return self._with(by=tuple(node_of(f) for f in features))
+
+    def options(self, **options: Any) -> TemplateHandle:
+        """`init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
+        return self._with(options=replace(self._template.options, **_checked(options)))
+
+
+def _parameters(arguments: dict[str, Sort]) -> tuple[s.Parameter, ...]:
+    return tuple(s.Parameter(name, _range(x) if isinstance(x, range) else x.name) for name, x in arguments.items())
+
+
+def _binders(things: Iterable[Thing]) -> tuple[s.Parameter, ...]:
+    return tuple(s.Parameter(thing._name, thing._sort) for thing in things)
+
+
+def _options(given: dict[str, Any]) -> s.Options:
+    return s.Options(**_checked(given))
+
+
+def _checked(given: dict[str, Any]) -> dict[str, Any]:
+    known = [f.name for f in fields(s.Options)]
+    for name in given:
+        if name not in known:
+            hint = suggestion(name, known) or f"there is {listing(known)}"
+            raise UsageError(Diagnostic("E346", f"a template has no option '{name}'", hint=hint))
+    return {k: float(v) if k in ("init", "l1", "l2") and v is not None else v for k, v in given.items()}

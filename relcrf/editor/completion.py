@@ -1,0 +1,325 @@
+"""What could be typed next."""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from relcrf.editor.document import Document
+from relcrf.editor.expected import expected
+from relcrf.editor.glossary import GLOSSARY
+from relcrf.editor.hover import attribute_head, function_help
+from relcrf.editor.sketch import Sketch
+from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
+from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import (
+    AnyRelation,
+    Derived,
+    Entity,
+    EnumeratedDomain,
+    RandomRelation,
+    RangeDomain,
+    Relation,
+)
+from relcrf.model.types import SCALARS, Bag, DomainType
+from relcrf.text.tokens import COMPARISONS, Piece, Token
+
+MAX_VALUES = 500
+"""Values of a domain that are offered; nobody scrolls through more."""
+
+TRIGGERS = (".", ":", "=", "(", ",", '"', " ")
+"""Characters behind which an editor asks by itself."""
+
+_AFTER_SPACE = frozenset(
+    {*COMPARISONS, ":", "where", "over", "per", "by", "in", "of", "and", "or", "not", "=>", "weights"}
+)
+"""Behind these and a space there is something to offer; anywhere else a list would pop up at every word."""
+
+_TERMS = ("not", "true", "false")
+"""Words that an expression may begin with."""
+
+_SNIPPETS = {
+    "domain": "domain ${1:Name} = ${2:open}",
+    "entity": "entity ${1:Name} {\n    ${2:attribute} : ${3:real}\n}",
+    "relation": "relation ${1:Name}(${2:a}: ${3:Entity}, ${4:b}: ${5:Entity})",
+    "predict": "predict relation ${1:Name}(${2:a}: ${3:Entity})",
+    "derive": "derive ${1:Name}(${2:a}: ${3:Entity}, ${4:b}: ${5:Entity})\n    where ${0}",
+    "template": "template ${1:name}(${2:a}: ${3:Entity})\n    over ${0}",
+    "candidates": "candidates ${1:name}(${2:a}: ${3:Entity})\n    over ${0}",
+    "rule": "rule: ${1:body} => ${2:head}",
+    "gate": "gate ${1:template} by ${0}",
+    "include": 'include "${1:common.rcrf}"',
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """Something to offer.
+
+    Args:
+        kind: as the protocol's `CompletionItemKind` calls it.
+        snippet: what is typed instead of the label by editors that can fill in `${1:places}`.
+        rank: the smaller, the higher it stands in the list.
+    """
+
+    label: str
+    kind: str
+    rank: int
+    detail: str = ""
+    documentation: str = ""
+    snippet: str = ""
+
+
+@dataclass(frozen=True)
+class Completions:
+    """What may take the place of the characters from `start` to `stop`."""
+
+    start: int
+    stop: int
+    items: tuple[Item, ...]
+
+
+def complete(document: Document, offset: int, *, after_space: bool = False) -> Completions | None:
+    """What could be typed at an offset, where one can tell.
+
+    Args:
+        after_space: the editor asks only because a space was typed.
+    """
+    text = document.text
+    left = bisect_left([t.start for t in text.tokens], offset) - 1
+    token = text.tokens[left] if left >= 0 and text.tokens[left].stop >= offset else None
+    if token is not None and (token.kind in ("comment", "number", "other")):
+        return None
+    if token is not None and token.kind == "text" and (offset < token.stop or not _is_closed(token)):
+        place = _Place(document, token.start)
+        stop = token.stop - 1 if _is_closed(token) else offset
+        return Completions(token.start + 1, stop, tuple(place.quoted()))
+    start, stop = (token.start, token.stop) if token is not None and token.kind == "name" else (offset, offset)
+    place = _Place(document, start)
+    if after_space and place.last not in _AFTER_SPACE:
+        return None
+    best: dict[str, Item] = {}
+    for item in sorted(place.items(), key=lambda item: item.rank):  # values stay in the order of their states
+        best.setdefault(item.label, item)
+    return Completions(start, stop, tuple(best.values()))
+
+
+def _is_closed(token: Token) -> bool:
+    return len(token.text) > 1 and token.text.endswith('"')
+
+
+class _Place:
+    """A place in a declaration: what stands before it, and what it is part of."""
+
+    def __init__(self, document: Document, offset: int) -> None:
+        self.document = document
+        self.spec = document.spec
+        before = document.text.text[:offset]
+        line = before.rfind("\n") + 1
+        self.is_line_start = not before[line:].strip()
+        self.is_unindented = self.is_line_start and line == offset
+        # A word that begins at the cursor may cut the text anew; what counts is the declaration before it.
+        whole = document.text.piece_at(offset - 1) if offset else None
+        self._begin(whole, before, offset)
+        if whole is not None and self.expected is None:
+            # Behind `predict` or `rule` alone the parser does not see that a declaration begins, and we do.
+            tokens = document.text.code(line, whole.stop)
+            if tokens and tokens[0].start < offset and tokens[0].text in DECLARATIONS:
+                started = expected(before[tokens[0].start :])
+                if started is not None:
+                    self._begin(Piece(tuple(tokens)), before, offset)
+
+    def _begin(self, piece: Piece | None, before: str, offset: int) -> None:
+        """Takes a piece for the declaration that the place is in."""
+        tokens = [t for t in piece.tokens if t.start < offset] if piece is not None else []
+        self.texts = tuple(token.text for token in tokens)
+        self.last = self.texts[-1] if tokens else ""
+        self.sketch = Sketch(piece, self.spec) if piece is not None and tokens else None
+        self.expected = expected(before[piece.start :] if piece is not None else before)
+
+    @property
+    def index(self) -> int:
+        """Which token of the declaration would stand here."""
+        return len(self.texts)
+
+    # What there is to offer
+
+    def items(self) -> Iterator[Item]:
+        """All that fits."""
+        sketch = self.sketch
+        if sketch is None:
+            yield from self._declarations()
+            return
+        if self.last == ".":
+            yield from self._attributes(sketch)
+            return
+        if self.last == "weights" or self.texts == ("gate",):
+            yield from self._templates()
+            return
+        if self.last == "of" and self.texts[-2:-1] == ("bag",):
+            yield from self._domains()
+            return
+        if self.last == ":" and sketch.keyword != "rule":
+            yield from self._types(sketch)
+            return
+        yield from self._words()
+        is_term = self.expected.takes_term if self.expected is not None else self.index >= sketch.body_index
+        if is_term and sketch.keyword not in ("domain", "entity", "relation", "include"):
+            yield from self._terms(sketch)
+
+    def quoted(self) -> Iterator[Item]:
+        """What may stand between quotation marks."""
+        if self.last == "include":
+            folder = self.document.folder
+            found = [*folder.glob("*.rcrf"), *folder.glob("*/*.rcrf")] if folder is not None else []
+            for path in sorted(p for p in found if p != self.document.path):
+                if folder is not None:
+                    yield Item(path.relative_to(folder).as_posix(), "File", 0)
+        elif self.sketch is not None:
+            domain = self._domain_here(self.sketch)
+            for value in self._values_of(domain):
+                yield Item(json.dumps(value, ensure_ascii=False)[1:-1], "EnumMember", 0, domain or "")
+
+    def _declarations(self, rank: int = 0) -> Iterator[Item]:
+        for word in DECLARATIONS:
+            yield Item(word, "Keyword", rank, documentation=GLOSSARY[word], snippet=_SNIPPETS[word])
+
+    def _words(self) -> Iterator[Item]:
+        found = self.expected
+        words = found.words if found is not None else frozenset(CLAUSES)
+        for word in sorted(words - {*AGGREGATES, *_TERMS}, key=CONTINUING.index):
+            yield Item(word, "Keyword", 2, documentation=GLOSSARY[word])
+        if self.is_line_start and (found is None or found.is_whole):
+            yield from self._declarations(0 if self.is_unindented else 6)
+
+    def _attributes(self, sketch: Sketch) -> Iterator[Item]:
+        owner = sketch.owner_at(self.index - 1)
+        declared = (self.spec.entity(owner) or self.spec.relation(owner)) if owner else None
+        for attribute in declared.attributes if isinstance(declared, Entity | Relation) else ():
+            is_out_of_place = attribute.is_random and self._clause(sketch) in ("where", "per", "by")
+            head = attribute_head(owner or "", attribute)
+            yield Item(attribute.name, "Field", 1 if is_out_of_place else 0, head)
+
+    def _templates(self) -> Iterator[Item]:
+        for template in all_templates(self.spec):
+            if " " not in template.name:  # a rule without a name
+                yield Item(template.name, "Function", 0, "template")
+
+    def _domains(self, rank: int = 1) -> Iterator[Item]:
+        for domain in self.spec.domains:
+            yield Item(domain.name, "Enum", rank, "domain")
+
+    def _types(self, sketch: Sketch) -> Iterator[Item]:
+        """Sorts of parameters; types of attributes and random relations."""
+        if self.index < sketch.body_index:
+            for entity in self.spec.entities:
+                yield Item(entity.name, "Class", 0, "entity")
+            yield from self._domains()
+            return
+        is_random = sketch.keyword == "predict" or self.texts[-3:-2] in (("predict",), ("latent",))
+        yield from self._domains(0)
+        for name in ("bool",) if is_random else SCALARS:
+            yield Item(name, "Keyword", 1, documentation=GLOSSARY[name])
+        if not is_random:
+            yield Item("bag of", "Keyword", 1, documentation=GLOSSARY["bag"])
+
+    def _terms(self, sketch: Sketch) -> Iterator[Item]:
+        """What an expression may begin with."""
+        domain = self._domain_here(sketch)
+        for value in self._values_of(domain):
+            written = (
+                value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, re.ASCII) else json.dumps(value, ensure_ascii=False)
+            )
+            yield Item(written, "EnumMember", 0, f"value of {domain}")
+        if self.last == "in":
+            yield from self._bags(sketch)
+            return
+        wanted = self._sort_here(sketch)
+        for name, sort in sketch.sorts.items():
+            yield Item(name, "Variable", 0 if sort == wanted else 1, f"{name}: {sort}")
+        clause = self._clause(sketch)
+        if "nearest" in self.texts:
+            for name in MEASURES:
+                yield self._function(name, 0)
+            return
+        call = sketch.call_at(self.index)
+        if call is not None and self.spec.relation(call[0]) is not None:
+            return  # arguments of a relation are names and constants
+        relations: tuple[AnyRelation, ...] = (*self.spec.relations, *self.spec.derived, *self.spec.random_relations)
+        for relation in relations:
+            if isinstance(relation, RandomRelation) and clause in ("where", "per", "by"):
+                continue
+            places = ", ".join(f"${{{k}:{p.name}}}" for k, p in enumerate(relation.parameters, 1))
+            head = f"{relation.name}({', '.join(f'{p.name}: {p.sort}' for p in relation.parameters)})"
+            kind = (
+                "derived" if isinstance(relation, Derived) else "random" if isinstance(relation, RandomRelation) else ""
+            )
+            yield Item(relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({places})")
+        if clause != "per":
+            for word in _TERMS:
+                yield Item(word, "Keyword", 5, documentation=GLOSSARY[word])
+            for name in FUNCTIONS:
+                yield self._function(name, 4)
+            for name in AGGREGATES:
+                yield Item(name, "Function", 4, documentation=GLOSSARY[name], snippet=f"{name} {{ ${{0}} }}")
+
+    @staticmethod
+    def _function(name: str, rank: int) -> Item:
+        signature = FUNCTIONS[name]
+        places = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
+        detail = f"{name}({', '.join(signature.parameters)}): {signature.result}"
+        return Item(name, "Function", rank, detail, function_help(signature), f"{name}({places})")
+
+    def _bags(self, sketch: Sketch) -> Iterator[Item]:
+        """The bags of all names, those of the element's domain first."""
+        element = sketch.sorts.get(self.texts[-2], "") if len(self.texts) > 1 else ""
+        for name, sort in sketch.sorts.items():
+            entity = self.spec.entity(sort)
+            for attribute in entity.attributes if entity is not None else ():
+                if isinstance(attribute.type, Bag):
+                    rank = 1 if element and attribute.type.domain != element else 0
+                    yield Item(f"{name}.{attribute.name}", "Field", rank, attribute_head(sort, attribute))
+
+    # What the place is
+
+    def _clause(self, sketch: Sketch) -> str:
+        if sketch.keyword == "rule":
+            return "over"
+        if sketch.keyword in ("derive", "predict"):
+            return "where"
+        return next((t for t in reversed(self.texts[sketch.body_index :]) if t in ("where", "over", "per", "by")), "")
+
+    def _values_of(self, domain: str | None) -> tuple[str, ...]:
+        declared = self.spec.domain(domain) if domain else None
+        if isinstance(declared, RangeDomain) and declared.high - declared.low >= MAX_VALUES:
+            return ()
+        return declared.values[:MAX_VALUES] if isinstance(declared, EnumeratedDomain | RangeDomain) else ()
+
+    def _sort_here(self, sketch: Sketch) -> str | None:
+        """The sort of the argument that would stand here."""
+        call = sketch.call_at(self.index) if self.last in ("(", ",") else None
+        relation = self.spec.relation(call[0]) if call is not None else None
+        if relation is None or call is None or call[1] >= len(relation.parameters):
+            return None
+        return relation.parameters[call[1]].sort
+
+    def _domain_here(self, sketch: Sketch) -> str | None:
+        """The domain whose value would stand here: that of the other side of a comparison, or of an argument."""
+        if self.last not in COMPARISONS:
+            return self._sort_here(sketch)
+        k = self.index - 2
+        if k < 1:
+            return None
+        if sketch.texts[k - 1] == ".":
+            kind = sketch.attribute_type(sketch.owner_at(k - 1) or "", sketch.texts[k])
+            return kind.domain if isinstance(kind, DomainType) else None
+        if sketch.texts[k] == ")":
+            call = sketch.call_at(k)
+            relation = self.spec.relation(call[0]) if call is not None else None
+            kind = relation.type if isinstance(relation, RandomRelation) else None
+            return kind.domain if isinstance(kind, DomainType) else None
+        return sketch.sorts.get(sketch.texts[k])

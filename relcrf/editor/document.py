@@ -1,0 +1,151 @@
+"""A model's text as an editor holds it: parsed, checked, and with an index of its names."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+
+from relcrf.editor.semantics import Reader
+from relcrf.editor.sketch import Sketch
+from relcrf.editor.symbols import Binder, Index, Occurrence, Symbol
+from relcrf.errors import Diagnostic, Source, Span
+from relcrf.language.check import check
+from relcrf.language.parse import read
+from relcrf.model.spec import Declaration, Include, ModelSpec
+from relcrf.text.tokens import Piece, Text
+
+_log = logging.getLogger(__name__)
+
+UNSAVED = "<model>"
+"""What a text is called that is no file."""
+
+
+class Document:
+    """A text, and what the language makes of it; worked out when it is first asked for.
+
+    Any text is possible, since it is read at every keystroke. Where reading one hits a bug of ours, the log says so, and the
+    editor shows a model of which less is known.
+
+    Args:
+        path: the file; None where it is none yet, and then it can include no other.
+    """
+
+    def __init__(self, text: str, path: Path | None) -> None:
+        self.path = path.resolve() if path is not None else None
+        self.name = str(self.path) if self.path is not None else UNSAVED
+        self.text = Text(text)
+
+    @property
+    def folder(self) -> Path | None:
+        return self.path.parent if self.path is not None else None
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What could be read of the text."""
+        return self._read[0]
+
+    @property
+    def problems(self) -> list[Diagnostic]:
+        """What could not."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[ModelSpec, list[Diagnostic]]:
+        try:
+            return read(self.text.text, self.name, self.folder)
+        except Exception:
+            _log.exception("reading %s failed; this is a bug in relcrf", self.name)
+            return ModelSpec((), source=Source(self.name, self.text.text)), []
+
+    @cached_property
+    def diagnostics(self) -> list[Diagnostic]:
+        """All mistakes and doubts, in the order of the text."""
+        try:
+            found = check(self.spec, self.problems)
+        except Exception:
+            _log.exception("checking %s failed; this is a bug in relcrf", self.name)
+            found = []
+        return sorted([*self.problems, *found], key=_place)
+
+    @cached_property
+    def _sources(self) -> dict[str, Source]:
+        """The texts of the files that the model includes, as far as they say anything."""
+        spans = [d.span for d in self.spec.included] + [p.place for p in self.problems]
+        sources = (span.source for span in spans if isinstance(span, Span))
+        return {source.name: source for source in sources if source.name != self.name}
+
+    @cached_property
+    def texts(self) -> Mapping[str, Text]:
+        """The model's text and those that it includes, by the names of their sources."""
+        return {self.name: self.text, **{name: Text(source.text) for name, source in self._sources.items()}}
+
+    def path_of(self, source: str) -> Path | None:
+        """The file of a source."""
+        if source == self.name or self.folder is None:
+            return self.path
+        return (self.folder / source).resolve()
+
+    @cached_property
+    def included(self) -> frozenset[Path]:
+        """All files that the model includes, itself or through others."""
+        found = {path for name in self._sources if (path := self.path_of(name)) is not None}
+        for declaration in (*self.spec.declarations, *self.spec.included):
+            if isinstance(declaration, Include):
+                path = self.target_of(declaration)
+                found |= {path} if path is not None else set()
+        return frozenset(found)
+
+    def target_of(self, include: Include) -> Path | None:
+        """The file that an `include` names, whether it is there or not."""
+        home = self.path_of(include.span.source.name) if include.span is not None else None
+        try:
+            return (home.parent / include.path).resolve() if home is not None else None
+        except (OSError, ValueError):  # no name of a file at all
+            return None
+
+    @cached_property
+    def index(self) -> Index:
+        """All names of the model and what it includes; also those of declarations that are half typed."""
+        binders: dict[Symbol, Binder] = {}
+        found: list[Occurrence] = []
+        try:
+            reader = Reader(self.spec, self.texts)
+            binders = reader.binders
+            found += reader.occurrences()
+            found += self._half_typed(binders)
+        except Exception:
+            _log.exception("looking up the names of %s failed; this is a bug in relcrf", self.name)
+        return Index(found, binders)
+
+    def _half_typed(self, binders: dict[Symbol, Binder]) -> Iterator[Occurrence]:
+        whole = {piece.start for piece, _ in self.declared}
+        for piece in self.text.pieces:
+            if piece.start not in whole:
+                yield from Sketch(piece, self.spec).occurrences(self.name, binders)
+
+    @cached_property
+    def declared(self) -> tuple[tuple[Piece, Declaration], ...]:
+        """The declarations of this text that parse, each with its tokens."""
+        found = []
+        for declaration in self.spec.declarations:
+            if declaration.span is not None:
+                piece = self.text.piece_at(self.text.offsets(declaration.span)[0])
+                if piece is not None:
+                    found.append((piece, declaration))
+        return tuple(found)
+
+    def included_at(self, offset: int) -> Path | None:
+        """The file that the `include` at an offset names."""
+        for piece, declaration in self.declared:
+            if isinstance(declaration, Include) and piece.start <= offset <= piece.stop:
+                path = self.target_of(declaration)
+                return path if path is not None and os.path.isfile(path) else None
+        return None
+
+
+def _place(diagnostic: Diagnostic) -> tuple[int, int]:
+    span = diagnostic.place
+    return (span.line, span.column) if isinstance(span, Span) else (0, 0)

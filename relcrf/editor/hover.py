@@ -1,0 +1,239 @@
+"""What is said of the word under the cursor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from relcrf.editor.document import Document
+from relcrf.editor.glossary import GLOSSARY
+from relcrf.editor.meaning import template_meaning
+from relcrf.editor.runs import Learned, Runs
+from relcrf.editor.symbols import Binder, Space, Symbol
+from relcrf.errors import listing
+from relcrf.language.render import declaration as render_declaration
+from relcrf.model.functions import FUNCTIONS, Signature
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    Derived,
+    Domain,
+    Entity,
+    EnumeratedDomain,
+    ModelSpec,
+    OpenDomain,
+    RandomRelation,
+    RangeDomain,
+    Relation,
+    Rule,
+    Template,
+)
+from relcrf.model.types import Bag, Bool, DomainType
+from relcrf.text.tokens import Token
+
+MAX_VALUES = 40
+"""A longer list of values fills the screen."""
+
+
+@dataclass(frozen=True)
+class Hover:
+    """Markdown about the characters from `start` to `stop`."""
+
+    text: str
+    start: int
+    stop: int
+
+
+def hover(document: Document, offset: int, runs: Runs, roots: Sequence[Path]) -> Hover | None:
+    """What is said of the word at an offset; None of what says nothing.
+
+    Args:
+        runs: what was learned. roots: folders of the workspace, in which runs are looked for.
+    """
+    token = document.text.token_at(offset)
+    if token is None or token.kind not in ("name", "text", "number"):
+        return None
+    occurrence = document.index.at(document.name, token.start)
+    if occurrence is not None:
+        parts = list(_of_symbol(document, occurrence.symbol, runs, roots))
+    else:
+        parts = list(_of_word(document, token, runs, roots))
+    return Hover("\n\n".join(parts), token.start, token.stop) if parts else None
+
+
+def _of_word(document: Document, token: Token, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+    """A word of the language, where it is one there."""
+    before = document.text.before(token.start)
+    if token.kind != "name" or (before is not None and before.text == "."):
+        return
+    following = document.text.code(token.stop, len(document.text.text))[:1]
+    is_call = bool(following) and following[0].text == "("
+    if is_call and token.text in FUNCTIONS:
+        yield function_help(FUNCTIONS[token.text])
+    elif token.text in GLOSSARY:
+        yield f"**{token.text}**: {GLOSSARY[token.text]}"
+        piece = document.text.piece_at(token.start)
+        if token.text == "rule" and piece is not None and piece.start == token.start:
+            yield from _of_nameless_rule(document, token, runs, roots)
+
+
+def function_help(signature: Signature) -> str:
+    """The types of a built-in function, and what it computes."""
+    head = f"{signature.name}({', '.join(signature.parameters)}): {signature.result}"
+    return f"{_fenced(head)}\n\n{signature.summary}"
+
+
+def _of_symbol(document: Document, symbol: Symbol, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+    spec = document.spec
+    match symbol.space:
+        case Space.NAME:
+            yield from _of_name(spec, symbol.name)
+        case Space.ATTRIBUTE:
+            yield from _of_attribute(spec, symbol)
+        case Space.VALUE:
+            declared = spec.domain(symbol.owner)
+            if isinstance(declared, EnumeratedDomain) and symbol.name in declared.values:
+                number = declared.values.index(symbol.name) + 1
+                yield f"`{symbol.name}`: value {number} of {len(declared.values)} of `{symbol.owner}`"
+        case Space.BINDER:
+            binder = document.index.binders.get(symbol)
+            if binder is not None:
+                yield from _of_binder(spec, symbol.name, binder)
+        case Space.WEIGHTS:
+            yield from _of_template(document, symbol.name, runs, roots)
+
+
+def _of_name(spec: ModelSpec, name: str) -> Iterator[str]:
+    declared = spec.domain(name) or spec.entity(name) or spec.relation(name)
+    match declared:
+        case EnumeratedDomain() | RangeDomain() | OpenDomain():
+            yield _fenced(_short(declared))
+            yield _values(declared)
+        case Entity():
+            yield _fenced(render_declaration(declared))
+            yield f"a type of thing, whose table has the key `{declared.key}`"
+        case Relation():
+            yield _fenced(render_declaration(declared))
+            yield "observed: the tuples are those of its table"
+        case RandomRelation():
+            yield _fenced(render_declaration(declared))
+            value = "whether it holds" if declared.type == Bool() else f"a value of {declared.type}"
+            admitted = "that `where` admits" if declared.where is not None else "of its arguments"
+            yield f"random: {value}, for every tuple {admitted}"
+        case Derived():
+            yield _fenced(render_declaration(declared))
+            yield "derived: its tuples are computed from other tables"
+
+
+def _short(domain: Domain) -> str:
+    if isinstance(domain, EnumeratedDomain) and len(domain.values) > MAX_VALUES:
+        return f"domain {domain.name} = {{ {', '.join(domain.values[:MAX_VALUES])}, ... }}"
+    return render_declaration(domain)
+
+
+def _values(domain: Domain) -> str:
+    if isinstance(domain, OpenDomain):
+        return "its values are read from the data"
+    if isinstance(domain, RangeDomain):
+        return f"{domain.high - domain.low + 1:,} values"
+    return f"{len(domain.values)} values, in the order of their states"
+
+
+def _of_attribute(spec: ModelSpec, symbol: Symbol) -> Iterator[str]:
+    owner = spec.entity(symbol.owner) or spec.relation(symbol.owner)
+    declared = owner.attribute(symbol.name) if isinstance(owner, Entity | Relation) else None
+    if declared is None:
+        return
+    yield _fenced(attribute_head(symbol.owner, declared))
+    role = "evidence"
+    if declared.latent:
+        role = "random, and never observed"
+    elif declared.predicted:
+        role = "random: observed where the data has a value, and queried where it has none"
+    yield role
+    kind = declared.type
+    domain = spec.domain(kind.domain) if isinstance(kind, DomainType | Bag) else None
+    if isinstance(domain, EnumeratedDomain):
+        yield f"`{domain.name}` has {listing(domain.values, MAX_VALUES)}"
+    elif domain is not None:
+        yield f"`{domain.name}`: {_values(domain)}"
+
+
+def attribute_head(owner: str, declared: AttributeDeclaration) -> str:
+    """An attribute as it is declared, with its owner."""
+    role = "latent " if declared.latent else "predict " if declared.predicted else ""
+    return f"{role}{owner}.{declared.name} : {declared.type}"
+
+
+def _of_binder(spec: ModelSpec, name: str, binder: Binder) -> Iterator[str]:
+    yield _fenced(f"{name}: {binder.sort}" if binder.sort else name)
+    of = f" of `{binder.declaration}`" if binder.declaration else ""
+    match binder.role:
+        case "binder":
+            yield f"binder{of}: stands for {_every(spec, binder.sort)}"
+        case "argument":
+            yield f"argument{of}"
+        case _:
+            yield f"a name that only the condition{of} speaks of: {_every(spec, binder.sort)} for which it holds"
+
+
+def _every(spec: ModelSpec, sort: str) -> str:
+    return f"every value of {sort}" if spec.domain(sort) is not None else f"every {sort or 'thing'}"
+
+
+# Templates and what was learned of them
+
+
+def _of_template(document: Document, name: str, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+    spec = document.spec
+    declared = next((d for d in spec.everything if isinstance(d, Template | Rule) and d.name == name), None)
+    template = next((t for t in all_templates(spec) if t.name == name), None)
+    if declared is None or template is None:
+        sharing = [f"`{t.name}`" for t in all_templates(spec) if t.weights == name]
+        if sharing:
+            yield f"weights that {listing(sharing)} share"
+        return
+    yield _fenced(render_declaration(declared))
+    yield from _meaning(document, template, runs, roots)
+
+
+def _of_nameless_rule(document: Document, token: Token, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+    for template in all_templates(document.spec):
+        span = template.span
+        is_here = span is not None and span.source.name == document.name
+        if is_here and span is not None and document.text.offsets(span)[0] == token.start:
+            yield from _meaning(document, template, runs, roots)
+
+
+def _meaning(document: Document, template: Template, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+    yield template_meaning(template, document.spec)
+    learned = runs.learned(template, document.text.text, document.folder, roots)
+    if learned is not None:
+        yield from _learned(learned)
+
+
+def _learned(learned: Learned) -> Iterator[str]:
+    weights = "1 weight" if learned.weights == 1 else f"{learned.weights:,} weights"
+    bindings = "1 binding" if learned.bindings == 1 else f"{learned.bindings:,} bindings"
+    is_zero = all(w.value == 0 for w in learned.largest)
+    zero = ", all of them 0" if is_zero else ""
+    yield f"**Learned** in `{learned.folder.name}` by {learned.backend}: {weights}, {bindings}{zero}"
+    if is_zero:
+        return
+    has_keys = any(w.key for w in learned.largest)
+    has_features = any(w.feature != "1" for w in learned.largest)
+    columns = ["weight", "pattern", *["key"] * has_keys, *["feature"] * has_features]
+    rows = [columns, ["---:", *["---"] * (len(columns) - 1)]]
+    for w in learned.largest:
+        cells = [f"{w.value:+.3f}", _cell(w.pattern)]
+        rows.append([*cells, *[_cell(w.key)] * has_keys, *[_cell(w.feature)] * has_features])
+    yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cell(text: str) -> str:
+    return "`" + text.replace("`", "'").replace("|", "\\|").replace("\n", " ") + "`"
+
+
+def _fenced(code: str) -> str:
+    return f"```rcrf\n{code}\n```"

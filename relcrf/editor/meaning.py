@@ -1,0 +1,90 @@
+"""What a template says, in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from relcrf.language.render import expression
+from relcrf.model.expressions import Expression
+from relcrf.model.formula import is_table
+from relcrf.model.spec import EnumeratedDomain, ModelSpec, RangeDomain, Template
+from relcrf.model.types import Bag, Bool, DomainType, ValueType, Vector
+from relcrf.model.typing import Scope, TypeProblem
+
+
+def template_meaning(template: Template, spec: ModelSpec) -> str:
+    """Sentences, in Markdown, about what a template weighs; of a wrong template as much as can be said."""
+    scope = Scope(spec, template.parameters, template.where)
+    try:
+        weighs = _weighs(template, scope)
+    except TypeProblem:
+        return f"{_binding(template)}: a pattern that has a mistake."
+    sentences = [f"{_binding(template)}: {weighs}.", *_remarks(template)]
+    return " ".join(sentences)
+
+
+def _binding(template: Template) -> str:
+    """For what there is a factor."""
+    if not template.parameters:
+        return "Once"
+    binders = _and(f"{p.name} ({p.sort})" for p in template.parameters)
+    return f"For every {binders}" + (f" where {_code(template.where)}" if template.where is not None else "")
+
+
+def _weighs(template: Template, scope: Scope) -> str:
+    options = template.options
+    if not is_table(template.over, scope):
+        formula = _code(template.over[0])
+        if template.is_hard:
+            return f"{formula} must hold"
+        weight = f"the fixed weight {options.init:g}" if options.fixed and options.init is not None else "one weight"
+        return f"{weight} for the truth of {formula}{_spread(template, scope)}"
+    states = [scope.type_of(item) for item in template.over]
+    counts = [_count(kind, scope.spec) for kind in states]
+    if len(states) == 1:
+        number = f", {counts[0]} in all" if counts[0] else ""
+        return f"a weight for each state of {_code(template.over[0])}{number}" + _spread(template, scope)
+    number = f", {' x '.join(map(str, counts))}" if all(counts) else ""
+    same = ", the same in both orders" if template.symmetric else ""
+    return f"a weight for each joint state of {_and(map(_code, template.over))}{number}{same}" + _spread(
+        template, scope
+    )
+
+
+def _spread(template: Template, scope: Scope) -> str:
+    """How many such weights there are, and what they multiply."""
+    keys = f", separately for each {_and(map(_code, template.per))}" if template.per else ""
+    if not template.by:
+        return keys
+    wide = any(isinstance(scope.type_of(feature), Vector | Bag) for feature in template.by)
+    each = " (each of its components)" if wide and len(template.by) == 1 else ""
+    return f"{keys}; one for each feature, which it multiplies: {_and(map(_code, template.by))}{each}"
+
+
+def _remarks(template: Template) -> Iterable[str]:
+    options = template.options
+    if template.is_candidate:
+        yield "A structure learner chooses which of them are in the model."
+    if options.weights is not None and options.weights != template.name:
+        yield f"The weights are called `{options.weights}` and may be shared."
+    if options.fixed and options.init is None and not template.is_hard:
+        yield "They are not learned."
+
+
+def _count(kind: ValueType, spec: ModelSpec) -> int:
+    """How many states a random term has; 0 where the data says."""
+    if isinstance(kind, Bool):
+        return 2
+    declared = spec.domain(kind.domain) if isinstance(kind, DomainType) else None
+    if isinstance(declared, RangeDomain):
+        return declared.high - declared.low + 1
+    return len(declared.values) if isinstance(declared, EnumeratedDomain) else 0
+
+
+def _code(node: Expression) -> str:
+    return f"`{expression(node)}`"
+
+
+def _and(parts: Iterable[str]) -> str:
+    words = list(parts)
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

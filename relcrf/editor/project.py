@@ -1,0 +1,145 @@
+"""The documents that an editor has open, and the files that belong together with them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from relcrf.editor.document import Document
+from relcrf.editor.symbols import Occurrence, Space, Symbol
+
+MAX_FOLDERS = 2000
+"""Folders of the workspace in which models are looked for, so that a home directory opened by mistake costs no minutes."""
+
+_SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
+
+
+@dataclass(frozen=True)
+class Place:
+    """Some characters of a document, or of a file that it includes."""
+
+    document: Document
+    source: str
+    start: int
+    stop: int
+    is_declaration: bool = False
+
+    @staticmethod
+    def of(document: Document, occurrence: Occurrence) -> Place:
+        """Where a symbol occurs."""
+        o = occurrence
+        return Place(document, o.source, o.start, o.stop, o.is_declaration)
+
+    @property
+    def path(self) -> Path | None:
+        return self.document.path_of(self.source)
+
+
+class Project:
+    """Open documents by their URIs, and models on disk.
+
+    Args:
+        roots: the folders of the workspace.
+    """
+
+    def __init__(self) -> None:
+        self.roots: list[Path] = []
+        self.open: dict[str, Document] = {}
+        self._closed: dict[Path, tuple[tuple[int, ...], Document]] = {}
+
+    def put(self, uri: str, text: str, path: Path | None) -> Document:
+        """Takes the text of a document that is open."""
+        self.open[uri] = Document(text, path)
+        return self.open[uri]
+
+    def drop(self, uri: str) -> None:
+        """Forgets a document that was closed."""
+        self.open.pop(uri, None)
+
+    def reread(self) -> list[str]:
+        """Reads again what documents include, after files have changed; returns the documents with an `include`."""
+        including = [uri for uri, document in self.open.items() if document.included]
+        for uri in including:
+            document = self.open[uri]
+            self.open[uri] = Document(document.text.text, document.path)
+        return including
+
+    def is_current(self, place: Place) -> bool:
+        """Whether the text around a place is still what the editor or, of a file that is not open, the disk has."""
+        known = place.document.texts[place.source].text
+        opened = next((d for d in self.open.values() if d.path == place.path), None)
+        if opened is not None or place.path is None:
+            return opened is None or known == opened.text.text
+        try:
+            return known == place.path.read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return False
+
+    def places(self, document: Document, symbol: Symbol) -> list[Place]:
+        """Where a symbol occurs: in the document, in what it includes, and in the other models that include the same."""
+        places = [Place.of(document, occurrence) for occurrence in document.index.of(symbol)]
+        if symbol.space is Space.BINDER:
+            return places
+        homes = _homes(document, symbol)
+        seen = {(place.path, place.start) for place in places}
+        paths = {path for path, _ in homes}
+        for other in self._models(document):
+            is_near = other.path in paths or ("include" in other.text.text and paths & other.included)
+            if other.path != document.path and is_near and homes & _homes(other, symbol):
+                for o in other.index.of(symbol):
+                    place = Place.of(other, o)
+                    if (place.path, place.start) not in seen:
+                        seen.add((place.path, place.start))
+                        places.append(place)
+        return places
+
+    def _models(self, document: Document) -> Iterator[Document]:
+        """All models that are open, in the workspace, or beside a document and below."""
+        opened = {d.path: d for d in self.open.values() if d.path is not None}
+        yield from opened.values()
+        folders = [*self.roots, *([document.folder] if document.folder is not None else [])]
+        for path in _files(folders):
+            if path not in opened:
+                found = self.on_disk(path)
+                if found is not None:
+                    yield found
+
+    def on_disk(self, path: Path) -> Document | None:
+        """A model as the disk has it, read anew when it or what it includes has changed; None where it cannot be read."""
+        try:
+            if path not in self._closed or self._closed[path][0] != _stamp(self._closed[path][1]):
+                found = Document(path.read_text(encoding="utf-8"), path)
+                self._closed[path] = _stamp(found), found
+        except (OSError, ValueError):
+            return None
+        return self._closed[path][1]
+
+
+def _stamp(document: Document) -> tuple[int, ...]:
+    """When a model and the files that it includes were changed last; 0 for those that are not there."""
+    paths = sorted({*document.included, *([document.path] if document.path is not None else [])})
+    return tuple(os.stat(path).st_mtime_ns if path.is_file() else 0 for path in paths)
+
+
+def _homes(document: Document, symbol: Symbol) -> set[tuple[Path | None, int]]:
+    """The files and offsets where a symbol is declared."""
+    return {(document.path_of(o.source), o.start) for o in document.index.declarations(symbol)}
+
+
+def _files(folders: list[Path]) -> Iterator[Path]:
+    """The models in some folders and below, each once."""
+    seen: set[Path] = set()
+    left = MAX_FOLDERS
+    for folder in folders:
+        for parent, children, names in os.walk(folder):
+            children[:] = sorted(c for c in children if not c.startswith(".") and c not in _SKIPPED)
+            left -= 1
+            if left < 0:
+                return
+            for name in sorted(names):
+                path = (Path(parent) / name).resolve()
+                if name.endswith(".rcrf") and path not in seen:
+                    seen.add(path)
+                    yield path

@@ -1,0 +1,91 @@
+"""New names for what a model declares: which are allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from relcrf.editor.document import Document
+from relcrf.editor.symbols import Occurrence, Space, Symbol
+from relcrf.language.words import LANGUAGE, RESERVED
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, folded
+
+
+class RenameRefused(Exception):
+    """Why a name cannot be changed, or not to that."""
+
+
+def renameable(document: Document, offset: int) -> Occurrence:
+    """What stands at an offset, where it can have another name.
+
+    Raises:
+        RenameRefused: where it cannot.
+    """
+    found = document.index.at(document.name, offset)
+    if found is None:
+        raise RenameRefused("there is no name here that the model declares")
+    symbol = found.symbol
+    if symbol.space is Space.VALUE:
+        raise RenameRefused(f"'{symbol.name}' is a value as it stands in the data")
+    if symbol.space is not Space.WEIGHTS and not document.index.declarations(symbol):
+        raise RenameRefused(f"nothing declares '{symbol.name}'")
+    return found
+
+
+def require_free(document: Document, symbol: Symbol, name: str) -> None:
+    """Refuses a new name that the language or the model does not leave free.
+
+    Raises:
+        RenameRefused: saying what stands in the way.
+    """
+    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+        raise RenameRefused(f"'{name}' is no name: names have letters, digits and '_', and begin with no digit")
+    # Attributes may be called as functions and types are (`length`, `date`), and so may templates.
+    if name in (LANGUAGE if symbol.space in (Space.ATTRIBUTE, Space.WEIGHTS) else RESERVED):
+        raise RenameRefused(f"'{name}' is a word of the language and cannot be a name")
+    if name == symbol.name:
+        return
+    if name in _taken(document, symbol):
+        raise RenameRefused(f"'{name}' is taken already")
+    alike = next((other for other in _columns(document, symbol) if folded(other) == folded(name)), None)
+    if alike is not None:
+        raise RenameRefused(f"'{name}' is taken already, by '{alike}': tables do not tell them apart")
+
+
+def _taken(document: Document, symbol: Symbol) -> set[str]:
+    """The names that would be confused with a symbol's."""
+    beside = (s for s in document.index.symbols if replace(s, name="") == replace(symbol, name=""))
+    declared = {s.name for s in beside if document.index.declarations(s)}
+    if symbol.space is Space.WEIGHTS:
+        return declared | {name for t in all_templates(document.spec) for name in (t.name, t.weights)}
+    return declared if symbol.space is not Space.BINDER else set(_bare_names(document, symbol))
+
+
+def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
+    """The binders and values of the declarations that speak of a binder: all names with nothing around them."""
+    for occurrence in document.index.of(symbol):
+        piece = document.texts[occurrence.source].piece_at(occurrence.start)
+        for k, token in enumerate(piece.tokens if piece is not None else ()):
+            texts = piece.texts if piece is not None else ()
+            if token.kind == "name" and texts[k - 1 : k] != (".",) and texts[k + 1 : k + 2] != ("(",):
+                yield token.text
+
+
+def _columns(document: Document, symbol: Symbol) -> Iterator[str]:
+    """The names of other tables, or of other columns of the same table."""
+    spec = document.spec
+    if symbol.space is Space.NAME:
+        is_domain = spec.domain(symbol.name) is not None
+        kinds = Domain if is_domain else Entity | AnyRelation
+        yield from (d.name for d in spec.everything if isinstance(d, kinds) and d.name != symbol.name)
+    owner = symbol.owner
+    if symbol.space is Space.BINDER:
+        binder = document.index.binders.get(symbol)
+        owner = binder.declaration if binder is not None and binder.role == "argument" else ""
+    declared = spec.entity(owner) or spec.relation(owner)
+    if isinstance(declared, Entity | Relation):
+        yield from (a.name for a in declared.attributes if a.name != symbol.name)
+    if isinstance(declared, Relation):
+        yield from (p.name for p in declared.parameters if p.name != symbol.name)

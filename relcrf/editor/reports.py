@@ -1,0 +1,90 @@
+"""Diagnostics as an editor shows them: every one at a place of the text that is open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from relcrf.editor.document import Document
+from relcrf.errors import Diagnostic, Span
+from relcrf.model.spec import Include
+from relcrf.resources import shipped
+
+
+@dataclass(frozen=True)
+class Related:
+    """A remark about a place, which may be in another file."""
+
+    message: str
+    source: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """A diagnostic at offsets of the document.
+
+    Args:
+        page: the page that explains its code, where this installation has it.
+    """
+
+    start: int
+    stop: int
+    is_error: bool
+    code: str
+    message: str
+    related: tuple[Related, ...]
+    page: Path | None
+
+
+def reports(document: Document) -> Iterator[Report]:
+    """All diagnostics of a document. One about an included file stands at the `include` that leads there."""
+    for diagnostic in document.diagnostics:
+        span = diagnostic.place if isinstance(diagnostic.place, Span) else None
+        source = span.source.name if span is not None and span.source.name in document.texts else document.name
+        start, stop = document.texts[source].offsets(span) if span is not None else (0, 0)
+        message = diagnostic.message + (f"\nhelp: {diagnostic.hint}" if diagnostic.hint else "")
+        related = tuple(_notes(document, diagnostic, source, start, stop))
+        if source != document.name:
+            related = (Related(diagnostic.message, source, start, stop), *related)
+            message = f"in '{source}': {message}"
+            start, stop = _include(document, source)
+        yield Report(start, stop, diagnostic.is_error, diagnostic.code, message, related, page(diagnostic.code))
+
+
+def page(code: str) -> Path | None:
+    """The page about a code, where it is installed."""
+    try:
+        return shipped("docs/errors", f"{code}.md")
+    except FileNotFoundError:
+        return None
+
+
+def _include(document: Document, source: str) -> tuple[int, int]:
+    """The `include` of the document that leads to a file: the one that names it, else the first one."""
+    includes = [d for _, d in document.declared if isinstance(d, Include) and d.span is not None]
+    target = document.path_of(source)
+    exact = [d for d in includes if document.target_of(d) == target]
+    for include in exact or includes:
+        if include.span is not None:
+            return document.text.offsets(include.span)
+    return 0, 0
+
+
+_LINES = re.compile(r"\blines? (?P<lines>\d+(?:, \d+)*)(?: of (?P<file>[^,]+))?")
+
+
+def _notes(document: Document, diagnostic: Diagnostic, source: str, start: int, stop: int) -> Iterator[Related]:
+    """The notes, each at the line that it speaks of, and at the diagnostic's own place where it speaks of none."""
+    for note in diagnostic.notes:
+        found = _LINES.search(note)
+        where = source if found is None or found["file"] is None else found["file"]
+        text = document.texts.get(where)
+        if found is None or text is None:
+            yield Related(note, source, start, stop)
+            continue
+        for line in found["lines"].split(", "):
+            yield Related(note, where, *text.line_range(int(line)))

@@ -1,0 +1,383 @@
+"""The language server: what editors ask over standard input and output, and the answers in the protocol's words."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import accumulate
+from pathlib import Path
+
+from lsprotocol import types
+from pygls.capabilities import get_capability
+from pygls.exceptions import JsonRpcException
+from pygls.lsp.server import LanguageServer
+from pygls.uris import from_fs_path, to_fs_path
+
+from relcrf import __version__
+from relcrf.editor.completion import TRIGGERS, Item, complete
+from relcrf.editor.document import Document
+from relcrf.editor.hover import hover
+from relcrf.editor.outline import Heading, outline
+from relcrf.editor.positions import Positions
+from relcrf.editor.project import Place, Project
+from relcrf.editor.rename import RenameRefused, renameable, require_free
+from relcrf.editor.reports import Report, reports
+from relcrf.editor.runs import Runs
+from relcrf.editor.symbols import Occurrence
+from relcrf.errors import ModelError
+from relcrf.language.format import format_text
+
+PAUSE = 0.15
+"""Seconds without a keystroke after which a text is checked."""
+
+_log = logging.getLogger(__name__)
+
+
+class Refusal(JsonRpcException):
+    """An answer that something cannot be done, which is no failure of the server."""
+
+    CODE = types.LSPErrorCodes.RequestFailed
+
+
+class RcrfServer(LanguageServer):
+    """The server and what it knows.
+
+    Texts come whole with every change: models are small, and nothing can get out of step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("relcrf", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
+        self.project = Project()
+        self.runs = Runs()
+        self.is_shut_down = False
+        self._waiting: dict[str, asyncio.TimerHandle] = {}
+
+    def report_server_error(self, error: Exception, source: object) -> None:
+        """A bug of ours goes to the editor's log: a window at every keystroke would be worse than the bug."""
+        if not isinstance(error, Refusal):
+            _log.error("%s: %s", type(error).__name__, error)
+
+    def supports(self, capability: str) -> bool:
+        """Whether the editor has a capability, given as a path of names."""
+        return bool(get_capability(self.client_capabilities, capability, False))
+
+    # Documents
+
+    def take(self, uri: str) -> Document:
+        """Takes the text that the editor has of a document."""
+        path = to_fs_path(uri)
+        return self.project.put(uri, self.workspace.get_text_document(uri).source, Path(path) if path else None)
+
+    def document(self, uri: str) -> Document:
+        """A document that is open; what the disk has of one that is not."""
+        path = to_fs_path(uri)
+        found = self.project.open.get(uri) or (self.project.on_disk(Path(path)) if path else None)
+        return found or Document("", Path(path) if path else None)
+
+    def publish_soon(self, uri: str) -> None:
+        """Checks a document as soon as its writer pauses."""
+        self._stop_waiting(uri)
+        self._waiting[uri] = asyncio.get_running_loop().call_later(PAUSE, self.publish, uri)
+
+    def publish(self, uri: str) -> None:
+        """Checks a document and sends what is wrong with it."""
+        self._stop_waiting(uri)
+        document = self.project.open.get(uri)
+        if document is None:
+            return
+        version = self.workspace.get_text_document(uri).version
+        found = [self._diagnostic(document, report) for report in reports(document)]
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, version))
+
+    def forget(self, uri: str) -> None:
+        """Forgets a document, and takes back what was said of it."""
+        self._stop_waiting(uri)
+        self.project.drop(uri)
+        self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
+
+    def _stop_waiting(self, uri: str) -> None:
+        if uri in self._waiting:
+            self._waiting.pop(uri).cancel()
+
+    # Places
+
+    def positions(self, text: str) -> Positions:
+        return _positions(text, str(self.workspace.position_encoding or "utf-16"))
+
+    def offset(self, document: Document, position: types.Position) -> int:
+        return self.positions(document.text.text).offset(position.line, position.character)
+
+    def range(self, text: str, start: int, stop: int) -> types.Range:
+        positions = self.positions(text)
+        return types.Range(types.Position(*positions.position(start)), types.Position(*positions.position(stop)))
+
+    def uri_of(self, path: Path | None, document: Document) -> str:
+        """The URI of a file, as the editor calls it where it is open; that of the document where there is no path."""
+        for uri, opened in self.project.open.items():
+            if opened is document if path is None else opened.path == path:
+                return uri
+        return str(from_fs_path(str(path)))
+
+    def location(self, place: Place) -> types.Location:
+        text = place.document.texts[place.source].text
+        return types.Location(self.uri_of(place.path, place.document), self.range(text, place.start, place.stop))
+
+    # Answers
+
+    def _diagnostic(self, document: Document, report: Report) -> types.Diagnostic:
+        related = [
+            types.DiagnosticRelatedInformation(self.location(Place(document, r.source, r.start, r.stop)), r.message)
+            for r in report.related
+        ]
+        message = report.message
+        if not self.supports("text_document.publish_diagnostics.related_information"):
+            message = "\n".join([message, *dict.fromkeys(f"note: {r.message}" for r in report.related)])
+            related = []
+        severity = types.DiagnosticSeverity.Error if report.is_error else types.DiagnosticSeverity.Warning
+        page = from_fs_path(str(report.page)) if report.page is not None else None
+        return types.Diagnostic(
+            range=self.range(document.text.text, report.start, report.stop),
+            message=message,
+            severity=severity,
+            code=report.code,
+            code_description=types.CodeDescription(page) if page else None,
+            source="relcrf",
+            related_information=related or None,
+        )
+
+    def item(self, document: Document, item: Item, start: int, stop: int, order: int) -> types.CompletionItem:
+        """What a list of completions shows of one."""
+        has_snippets = self.supports("text_document.completion.completion_item.snippet_support")
+        is_snippet = bool(item.snippet) and has_snippets
+        text = item.snippet if is_snippet else item.label
+        return types.CompletionItem(
+            label=item.label,
+            kind=types.CompletionItemKind[item.kind],
+            detail=item.detail or None,
+            documentation=self.markup(item.documentation) if item.documentation else None,
+            # Editors sort by this text: the order of the list.
+            sort_text=f"{order:04d}",
+            insert_text_format=types.InsertTextFormat.Snippet if is_snippet else types.InsertTextFormat.PlainText,
+            text_edit=types.TextEdit(self.range(document.text.text, start, stop), text),
+        )
+
+    def markup(self, text: str) -> types.MarkupContent:
+        return types.MarkupContent(types.MarkupKind.Markdown, text)
+
+    def heading(self, document: Document, heading: Heading) -> types.DocumentSymbol:
+        """An entry of the outline."""
+        text = document.text.text
+        return types.DocumentSymbol(
+            name=heading.name,
+            detail=heading.detail,
+            kind=types.SymbolKind[heading.kind],
+            range=self.range(text, heading.start, heading.stop),
+            selection_range=self.range(text, heading.name_start, heading.name_stop),
+            children=[self.heading(document, child) for child in heading.children],
+        )
+
+
+@lru_cache(maxsize=32)
+def _positions(text: str, encoding: str) -> Positions:
+    return Positions(text, encoding)
+
+
+server = RcrfServer()
+
+
+# The session
+
+
+@server.feature(types.INITIALIZED)
+def initialized(ls: RcrfServer, params: types.InitializedParams) -> None:
+    """Looks at the workspace, and asks to hear of changed files."""
+    _find_roots(ls)
+    if ls.supports("workspace.did_change_watched_files.dynamic_registration"):
+        watched = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.rcrf")])
+        method = types.WORKSPACE_DID_CHANGE_WATCHED_FILES
+        ls.client_register_capability(
+            types.RegistrationParams([types.Registration("models", method, watched)]), lambda _: None
+        )
+
+
+@server.feature(types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS)
+def changed_folders(ls: RcrfServer, params: types.DidChangeWorkspaceFoldersParams) -> None:
+    _find_roots(ls)
+
+
+def _find_roots(ls: RcrfServer) -> None:
+    uris = [folder.uri for folder in ls.workspace.folders.values()] or [ls.workspace.root_uri or ""]
+    paths = [to_fs_path(uri) for uri in uris if uri]
+    ls.project.roots = [Path(path) for path in paths if path]
+
+
+@server.feature(types.SHUTDOWN)
+def shut_down(ls: RcrfServer, params: None) -> None:
+    ls.is_shut_down = True
+
+
+# Texts
+
+
+@server.feature(types.TEXT_DOCUMENT_DID_OPEN)
+def opened(ls: RcrfServer, params: types.DidOpenTextDocumentParams) -> None:
+    ls.take(params.text_document.uri)
+    ls.publish(params.text_document.uri)
+
+
+@server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
+def changed(ls: RcrfServer, params: types.DidChangeTextDocumentParams) -> None:
+    ls.take(params.text_document.uri)
+    ls.publish_soon(params.text_document.uri)
+
+
+@server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
+def closed(ls: RcrfServer, params: types.DidCloseTextDocumentParams) -> None:
+    ls.forget(params.text_document.uri)
+
+
+@server.feature(types.TEXT_DOCUMENT_DID_SAVE)
+def saved(ls: RcrfServer, params: types.DidSaveTextDocumentParams) -> None:
+    _reread(ls)
+
+
+@server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)
+def changed_files(ls: RcrfServer, params: types.DidChangeWatchedFilesParams) -> None:
+    _reread(ls)
+
+
+def _reread(ls: RcrfServer) -> None:
+    for uri in ls.project.reread():
+        ls.publish_soon(uri)
+
+
+# Questions
+
+
+@server.feature(types.TEXT_DOCUMENT_HOVER)
+def hovered(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
+    document = ls.document(params.text_document.uri)
+    found = hover(document, ls.offset(document, params.position), ls.runs, ls.project.roots)
+    if found is None:
+        return None
+    return types.Hover(ls.markup(found.text), ls.range(document.text.text, found.start, found.stop))
+
+
+def _occurrence(ls: RcrfServer, document: Document, position: types.Position) -> Occurrence | None:
+    return document.index.at(document.name, ls.offset(document, position))
+
+
+@server.feature(types.TEXT_DOCUMENT_DEFINITION)
+def defined(ls: RcrfServer, params: types.DefinitionParams) -> list[types.Location] | None:
+    """Where the name is declared; of an `include`, the file."""
+    document = ls.document(params.text_document.uri)
+    found = _occurrence(ls, document, params.position)
+    if found is None:
+        return _included_file(ls, document, params.position)
+    declarations = document.index.declarations(found.symbol)
+    return [ls.location(Place.of(document, occurrence)) for occurrence in declarations]
+
+
+def _included_file(ls: RcrfServer, document: Document, position: types.Position) -> list[types.Location] | None:
+    path = document.included_at(ls.offset(document, position))
+    if path is None:
+        return None
+    top = types.Position(0, 0)
+    return [types.Location(ls.uri_of(path, document), types.Range(top, top))]
+
+
+@server.feature(types.TEXT_DOCUMENT_REFERENCES)
+def referred(ls: RcrfServer, params: types.ReferenceParams) -> list[types.Location] | None:
+    document = ls.document(params.text_document.uri)
+    found = _occurrence(ls, document, params.position)
+    if found is None:
+        return None
+    places = ls.project.places(document, found.symbol)
+    if not params.context.include_declaration:
+        places = [place for place in places if not place.is_declaration]
+    return [ls.location(place) for place in places]
+
+
+@server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
+def prepared_rename(ls: RcrfServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder:
+    document = ls.document(params.text_document.uri)
+    try:
+        found = renameable(document, ls.offset(document, params.position))
+    except RenameRefused as refusal:
+        raise Refusal(str(refusal)) from None
+    return types.PrepareRenamePlaceholder(ls.range(document.text.text, found.start, found.stop), found.symbol.name)
+
+
+@server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
+def renamed(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit:
+    document = ls.document(params.text_document.uri)
+    try:
+        found = renameable(document, ls.offset(document, params.position))
+        places = ls.project.places(document, found.symbol)
+        for other in {id(place.document): place.document for place in places}.values():
+            require_free(other, found.symbol, params.new_name)
+        for place in places:
+            if not ls.project.is_current(place):
+                raise RenameRefused(f"'{place.source}' has changes that are not saved: save it first")
+    except RenameRefused as refusal:
+        raise Refusal(str(refusal)) from None
+    changes: dict[str, list[types.TextEdit]] = {}
+    for place in places:
+        location = ls.location(place)
+        changes.setdefault(location.uri, []).append(types.TextEdit(location.range, params.new_name))
+    return types.WorkspaceEdit(changes)
+
+
+@server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=list(TRIGGERS)))
+def completed(ls: RcrfServer, params: types.CompletionParams) -> types.CompletionList | None:
+    document = ls.document(params.text_document.uri)
+    is_space = params.context is not None and params.context.trigger_character == " "
+    found = complete(document, ls.offset(document, params.position), after_space=is_space)
+    if found is None:
+        return None
+    items = [ls.item(document, item, found.start, found.stop, k) for k, item in enumerate(found.items)]
+    return types.CompletionList(is_incomplete=False, items=items)
+
+
+@server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
+def listed(ls: RcrfServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+    document = ls.document(params.text_document.uri)
+    return [ls.heading(document, heading) for heading in outline(document)]
+
+
+@server.feature(types.TEXT_DOCUMENT_FORMATTING)
+def formatted(ls: RcrfServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+    """The lines that change; nothing where the text has a mistake, which its diagnostics tell."""
+    document = ls.document(params.text_document.uri)
+    text = document.text.text
+    try:
+        neat = format_text(text)
+    except ModelError:
+        return None
+    if "\r\n" in text:
+        neat = neat.replace("\n", "\r\n")
+    after = neat.splitlines(keepends=True)
+    before = text.splitlines(keepends=True)
+    starts = [0, *accumulate(len(line) for line in before)]
+    changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    return [
+        types.TextEdit(ls.range(text, starts[i], starts[j]), "".join(after[k:m]))
+        for change, i, j, k, m in changes
+        if change != "equal"
+    ]
+
+
+def _is_no_refusal(record: logging.LogRecord) -> bool:
+    """Keeps refusals, which the editor shows, out of the log of what went wrong."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], Refusal)
+
+
+def main() -> None:
+    """Serves one editor until it says goodbye; leaves with 0 if it did, as the protocol wants, else with 1."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    logging.getLogger("pygls.protocol.json_rpc").addFilter(_is_no_refusal)
+    server.start_io()
+    raise SystemExit(0 if server.is_shut_down else 1)

@@ -1,0 +1,101 @@
+"""Colours for `.rcrf` text in whatever uses Pygments: documentation, terminals, notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  # no types of its own
+from pygments import token as t  # type: ignore[import-untyped, unused-ignore]  # no types of its own
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
+from pygments.lexer import Lexer  # type: ignore[import-untyped, unused-ignore]
+
+from relcrf.language.words import LANGUAGE
+from relcrf.model.functions import AGGREGATES, FUNCTIONS
+from relcrf.model.types import SCALARS
+from relcrf.text.heads import WEIGHING, Head
+from relcrf.text.tokens import COMPARISONS, Piece, Text
+
+_KINDS = {
+    "comment": t.Comment.Single,
+    "space": t.Whitespace,
+    "text": t.String.Double,
+    "other": t.Error,
+}
+_PUNCTUATION = frozenset("(){},:.")
+_CONNECTIVES = frozenset({"and", "or", "not", "in"})
+
+
+class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
+    """A lexer that reads declarations as the language server does: a word is coloured as what it is where it stands."""
+
+    name = "rcrf"
+    aliases = ("rcrf", "relcrf")
+    filenames = ("*.rcrf",)
+    mimetypes = ("text/x-rcrf",)
+
+    def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
+        """Each token of the text with its offset and its kind."""
+        source = Text(text)
+        kinds: dict[int, Any] = {}
+        for piece in source.pieces:
+            kinds.update(_of_piece(piece))
+        for token in source.tokens:
+            yield token.start, kinds.get(token.start, _KINDS.get(token.kind, t.Text)), token.text
+
+
+def _of_piece(piece: Piece) -> Iterator[tuple[int, Any]]:
+    """The kinds of names, numbers and signs, by their offsets."""
+    head = Head(piece)
+    for k, token in enumerate(piece.tokens):
+        if token.kind == "name":
+            yield token.start, _of_name(head, k)
+        elif token.kind == "number":
+            yield token.start, t.Number.Integer if token.text.isdigit() else t.Number.Float
+        elif token.kind == "operator":
+            yield token.start, t.Punctuation if token.text in _PUNCTUATION else t.Operator
+
+
+def _of_name(head: Head, k: int) -> Any:
+    """What a name is: its place tells, since words of the language may be attributes and values elsewhere."""
+    text, before = head.texts[k], head.texts[k - 1] if k else ""
+    after = head.texts[k + 1] if k + 1 < len(head.texts) else ""
+    if before == ".":
+        return t.Name.Attribute
+    if k == head.name_index:
+        return t.Name.Function if head.keyword in WEIGHING else t.Name.Class
+    if k == 0 or (k == 1 and head.texts[:2] == ("predict", "relation")):
+        return t.Keyword.Declaration if head.keyword else t.Name
+    if k in head.attributes:
+        return t.Name.Attribute
+    if head.keyword == "domain":
+        return t.Keyword if text == "open" and before == "=" else t.Name.Constant
+    is_type = before in (":", "of") and head.keyword != "rule"
+    if is_type and text != "bag":
+        return t.Keyword.Type if text in SCALARS else t.Name.Class
+    if k < head.body_index and head.keyword != "rule":
+        return t.Name.Variable
+    return _in_clause(text, before, after, head)
+
+
+def _in_clause(text: str, before: str, after: str, head: Head) -> Any:
+    if (text in FUNCTIONS and after == "(") or (text in AGGREGATES and after == "{"):
+        return t.Name.Builtin
+    if text in ("true", "false"):
+        return t.Keyword.Constant
+    if text in _CONNECTIVES:
+        return t.Operator.Word
+    if text in LANGUAGE:
+        return t.Keyword.Type if text in ("bag", "of") else t.Keyword
+    if after == "(":
+        return t.Name.Class
+    if before == "weights":
+        return t.Name.Function
+    is_value = before in COMPARISONS and after != "." and text not in head.parameters
+    return t.Name.Constant if is_value else t.Name.Variable
+
+
+def as_html(text: str) -> str:
+    """A model as HTML that carries its own colours; every character of the text is escaped."""
+    formatter = HtmlFormatter(noclasses=True, nobackground=True, prestyles="line-height: 1.35")
+    return str(highlight(text, RcrfLexer(), formatter))

@@ -1,0 +1,119 @@
+"""Tables of random relations: what is listed, what is not, and what is wrong with them."""
+
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.errors import DataError
+from relcrf.evaluation.splits import split_by
+
+MODEL = """
+domain D = { red, blue }
+entity E
+relation R(a: E, b: E)
+predict relation P(x: E, y: E) where R(x, y)
+predict relation Q(x: E) : D
+template p(x: E, y: E) over P(x, y)
+template q(x: E) over Q(x)
+"""
+E = pd.DataFrame({"id": ["a", "b", "c"], "side": ["left", "left", "right"]})
+R = pd.DataFrame({"a": ["a", "b", "c"], "b": ["b", "c", "a"]})
+
+
+def ground(**tables):
+    return relcrf.parse(MODEL).ground(relcrf.Dataset({"e": E, "r": R, **tables}))
+
+
+def states(grounding):
+    return {grounding.label(v): int(s) for v, s in enumerate(grounding.states)}
+
+
+def test_without_a_table_all_are_queries():
+    found = ground()
+    assert states(found) == {f"P({a}, {b})": -1 for a, b in R.to_numpy()} | {f"Q({e})": -1 for e in "abc"}
+    assert [n for n in found.bound.notes if "every tuple is a query" in n]
+
+
+def test_what_is_listed_holds_and_what_is_not_does_not():
+    found = states(ground(p=pd.DataFrame({"x": ["a"], "y": ["b"]}), q=pd.DataFrame({"x": ["a"], "value": ["blue"]})))
+    assert found == {"P(a, b)": 1, "P(b, c)": 0, "P(c, a)": 0, "Q(a)": 1, "Q(b)": -1, "Q(c)": -1}
+
+
+@pytest.mark.parametrize("name", ["value", "P", "p"])
+def test_values_may_say_so_and_a_missing_one_is_a_query(name):
+    table = pd.DataFrame({"x": ["a", "b"], "y": ["b", "c"], name: [False, None]})
+    assert list(states(ground(p=table)).values())[:3] == [0, -1, 0]
+
+
+def test_the_column_of_values_may_have_the_domains_name_or_be_the_only_one():
+    for name in ("D", "colour"):
+        found = ground(q=pd.DataFrame({"x": ["c"], name: ["red"]}))
+        assert states(found)["Q(c)"] == 0
+    assert any("took 'colour' for the value of Q" in n for n in found.bound.notes)
+
+
+def test_tuples_that_are_not_admitted_are_left_out_with_a_note():
+    found = ground(p=pd.DataFrame({"x": ["a", "a"], "y": ["b", "a"]}))
+    assert list(states(found).values())[:3] == [1, 0, 0]
+    assert "1 tuples of P are not what its 'where' admits, and are left out" in found.bound.notes
+
+
+@pytest.mark.parametrize(
+    ("tables", "code"),
+    [
+        ({"q": pd.DataFrame({"x": ["a"], "value": ["green"]})}, "E216"),
+        ({"q": pd.DataFrame({"x": ["a"]})}, "E212"),
+        ({"q": pd.DataFrame({"x": ["z"], "value": ["red"]})}, "E219"),
+        ({"q": pd.DataFrame({"x": [None], "value": ["red"]})}, "E213"),
+        ({"q": pd.DataFrame({"x": ["a", "a"], "value": ["red", "blue"]})}, "E220"),
+        ({"p": pd.DataFrame({"x": ["a"], "z": ["b"], "value": ["maybe"]})}, "E212"),
+        ({"p": pd.DataFrame({"x": ["a"], "y": ["b"], "value": ["maybe"]})}, "E215"),
+    ],
+)
+def test_what_is_wrong_is_told(tables, code):
+    with pytest.raises(DataError) as caught:
+        ground(**tables)
+    assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_a_split_is_by_the_first_thing_that_has_the_column():
+    split = split_by(ground(), "side")
+    assert [split.values[f] for f in split.fold] == ["left", "left", "right"] * 2
+    with pytest.raises(DataError, match="no column 'nothing'"):
+        split_by(ground(), "nothing")
+
+
+def test_predictions_name_the_tuples():
+    found = relcrf.parse(MODEL)
+    data = relcrf.Dataset(
+        {"e": E, "r": R, "p": pd.DataFrame({"x": ["a", "b"], "y": ["b", "c"], "value": [True, None]})}
+    )
+    prediction = found.fit(data).predict(data)
+    table = prediction.table("P")
+    assert list(table.columns) == ["x", "y", "value", "probability", "joint", "p_false", "p_true"]
+    assert [row[:2] for row in table.rows()] == [("b", "c")]
+    assert len(prediction.table("Q")) == 3
+
+
+def test_bags_may_be_lists():
+    model = relcrf.parse(
+        "domain W = open\nentity E { predict s : bool  words : bag of W }\ntemplate t(e: E) over e.s by e.words"
+    )
+    listed = pd.DataFrame({"id": ["a", "b"], "s": [True, False], "words": [["x", "y", "x"], []]})
+    rows = pd.DataFrame({"e": ["a", "a", "a"], "word": ["x", "y", "x"]})
+    one = model.ground(relcrf.Dataset({"e": listed}))
+    other = model.ground(relcrf.Dataset({"e": listed.drop(columns="words"), "e_words": rows}))
+    for grounding in (one, other):
+        (group,) = grounding.graph.groups
+        info = grounding.templates[0]
+        assert {info.feature_name(f)[0][0]: v for f, v in group.features.row(0)} == {"x": 2.0, "y": 1.0}
+
+
+def test_doubts_that_need_data():
+    text = MODEL + "template all(x: E, y: E) where x != y over Q(x) == Q(y)\n"
+    data = relcrf.Dataset({"e": E, "r": R, "q": pd.DataFrame({"x": ["a"], "value": ["red"]})})
+    warnings, notes = relcrf.parse(text).check(data)
+    assert [w.code for w in warnings] == ["W201", "W203"]
+    assert warnings[0].notes == ("6 bindings on this data",)
+    assert warnings[1].message == "the data never has the value 'blue' of D"
+    assert notes

@@ -1,0 +1,61 @@
+"""Recursive relations at a size where every pair would be too many, and refusals that come in time."""
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.errors import BudgetError
+from relcrf.grounding.ground import prepare
+
+MODEL = """
+entity E { predict s : bool }
+relation R(a: E, b: E)
+derive Reach(a: E, b: E) where R(a, b) or (Reach(a, m) and R(m, b))
+derive Both(a: E, b: E) where R(a, b) or R(b, a)
+template t(a: E, b: E) where Reach(a, b) over a.s == b.s
+template u(a: E, b: E) where Both(a, b) over a.s == b.s
+"""
+
+
+def dataset(edges, n):
+    page = pd.DataFrame({"id": np.arange(n), "s": [True] * n})
+    return relcrf.Dataset({"e": page, "r": pd.DataFrame(edges, columns=["a", "b"])})
+
+
+def test_transitive_closure_is_networkx_s():
+    graph = nx.gnp_random_graph(60, 0.03, seed=1, directed=True)
+    bound = bind(relcrf.parse(MODEL).spec, dataset(list(graph.edges), 60))
+    prepare(bound)
+    found = set(bound.connection.execute('SELECT a0, a1 FROM "rel.Reach"').fetchall())
+    closure = nx.transitive_closure(graph, reflexive=None)
+    assert found == {(a, b) for a in graph for b in closure[a]} | {
+        (a, a) for a in graph for b in graph.successors(a) if b == a or nx.has_path(graph, b, a)
+    }
+
+
+def test_long_chains_and_many_things():
+    chains = [(100 * k + j, 100 * k + j + 1) for k in range(300) for j in range(20)]
+    bound = bind(relcrf.parse(MODEL).spec, dataset(chains, 30_000))
+    prepare(bound)
+    ((n,),) = bound.connection.execute('SELECT count(*) FROM "rel.Reach"').fetchall()
+    assert n == 300 * 20 * 21 // 2
+    ((n,),) = bound.connection.execute('SELECT count(*) FROM "rel.Both"').fetchall()
+    assert n == 2 * 300 * 20
+
+
+def test_a_closure_over_the_budget_is_refused():
+    ring = [(k, (k + 1) % 400) for k in range(400)]
+    bound = bind(relcrf.parse(MODEL).spec, dataset(ring, 400))
+    with pytest.raises(BudgetError, match="'Reach' would ground into"):
+        prepare(bound, budget=5_000)
+
+
+def test_an_or_of_links_costs_its_links():
+    """As a filter it would try every one of 900 million pairs."""
+    text = MODEL.replace("where Reach(a, b) over", "where (R(a, b) or R(b, a)) and a < b over")
+    assert "Reach" in text  # and nothing uses it, so that its 450 million pairs are not made
+    grounding = relcrf.parse(text).ground(dataset([(k, k + 1) for k in range(29_999)], 30_000))
+    assert grounding.bindings["t"] == 29_999

@@ -1,0 +1,91 @@
+"""Models of several files: what they include is read beside them, once, and never from outside their folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.errors import ModelError
+
+COMMON = "entity Page { predict spam : bool }\nrelation Link(a: Page, b: Page)\n"
+MAIN = 'include "common.rcrf"\n\ntemplate t(a: Page, b: Page)\n    where Link(a, b)\n    over  a.spam == b.spam\n'
+
+
+def write(folder: Path, **files: str) -> Path:
+    for name, text in files.items():
+        (folder / f"{name}.rcrf").write_text(text)
+    return folder / "main.rcrf"
+
+
+def codes(path: Path) -> list[str]:
+    with pytest.raises(ModelError) as caught:
+        relcrf.load(path)
+    return [d.code for d in caught.value.diagnostics]
+
+
+def test_its_declarations_are_the_models(tmp_path: Path) -> None:
+    model = relcrf.load(write(tmp_path, common=COMMON, main=MAIN))
+    assert model.spec.entity("Page") and model.spec.relation("Link")
+    assert model.to_rcrf() == MAIN
+    whole = relcrf.parse(model.text)
+    assert {d.name for d in whole.spec.declarations} == {"Page", "Link", "t"}
+
+
+def test_a_run_folder_stands_alone(tmp_path: Path) -> None:
+    model = relcrf.load(write(tmp_path, common=COMMON, main=MAIN))
+    page = pd.DataFrame({"id": [1, 2, 3], "spam": [True, True, None]})
+    data = relcrf.Dataset({"page": page, "link": pd.DataFrame({"a": [1, 2], "b": [2, 3]})})
+    model.fit(data).save(tmp_path / "run")
+    (tmp_path / "common.rcrf").unlink()
+    assert len(relcrf.load_fit(tmp_path / "run").predict(data).table()) == 1
+
+
+def test_files_include_files_and_each_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "a.rcrf").write_text('include "b.rcrf"\nrelation Link(a: Page, b: Page)\n')
+    (tmp_path / "parts" / "b.rcrf").write_text(
+        'include "a.rcrf"\ninclude "../main.rcrf"\nentity Page { predict spam : bool }\n'
+    )
+    main = MAIN.replace("common", "parts/a").replace("\n\n", '\ninclude "parts/b.rcrf"\n\n', 1)
+    model = relcrf.load(write(tmp_path, main=main))
+    assert len(model.spec.everything) == 3
+
+
+@pytest.mark.parametrize("path", ["../secret.rcrf", "/etc/passwd", "link.rcrf"])
+def test_nothing_outside_the_folder_is_read(tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.rcrf").write_text(COMMON)
+    (folder / "link.rcrf").symlink_to(tmp_path / "secret.rcrf")
+    main = write(folder, main=MAIN.replace("common.rcrf", path))
+    assert codes(main) == ["E005"]
+    with pytest.raises(ModelError, match="outside"):
+        relcrf.load(main)
+
+
+def test_mistakes_are_told_in_their_file(tmp_path: Path) -> None:
+    path = write(tmp_path, common=COMMON.replace("bool", "bol"), main=MAIN)
+    with pytest.raises(ModelError) as caught:
+        relcrf.load(path)
+    (found,) = caught.value.diagnostics
+    assert found.code == "E120" and found.place.source.name == "common.rcrf" and found.place.line == 1
+    path = write(tmp_path, common=COMMON.replace("entity", "entty"), main=MAIN)
+    assert codes(path) == ["E002"]
+    assert codes(write(tmp_path, common="\x00\n", main=MAIN))[0] in ("E001", "E002")
+    (tmp_path / "common.rcrf").write_bytes(b"\xff\xfe")
+    assert codes(path) == ["E005"]
+
+
+def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
+    assert codes(write(tmp_path, main=MAIN.replace("common.rcrf", "a\\u0000b"))) == ["E005"]
+
+
+def test_a_missing_file_and_a_text_without_a_folder(tmp_path: Path) -> None:
+    assert codes(write(tmp_path, comon=COMMON, main=MAIN)) == ["E005"]
+    with pytest.raises(ModelError, match=r"did you mean 'comon\.rcrf'"):
+        relcrf.load(tmp_path / "main.rcrf")
+    with pytest.raises(ModelError, match="no file"):
+        relcrf.parse(MAIN)

@@ -1,0 +1,111 @@
+"""Single slips in models: tokens dropped or doubled, names misspelt, wrong arity, wrong type, clauses swapped.
+
+Each tells the lines in which a diagnostic is at its right place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+TOKEN = re.compile(r'(?P<skip>\s+|#[^\n]*)|"[^"\n]*"|\w+|\.\.|[=!<>]=|<=>|=>|.')
+CLAUSE = re.compile(r"^    (?:where|over|per|by)\b.*$", re.MULTILINE)
+
+
+class Slip(NamedTuple):
+    """A model with one slip. `lines`: of the token itself, and of its neighbours where it is gone."""
+
+    what: str
+    text: str
+    lines: frozenset[int]
+
+
+def tokens(text: str) -> list[re.Match[str]]:
+    return [m for m in TOKEN.finditer(text) if m["skip"] is None]
+
+
+def line_of(text: str, at: int) -> int:
+    return text.count("\n", 0, at) + 1
+
+
+def _replaced(text: str, token: re.Match[str], by: str) -> str:
+    return text[: token.start()] + by + text[token.end() :]
+
+
+def dropped(text: str) -> Iterator[Slip]:
+    all_tokens = tokens(text)
+    for k, token in enumerate(all_tokens):
+        # What is missing is noticed at the token after it, or at the end of the one before.
+        beside = all_tokens[max(0, k - 1) : k + 2]
+        lines = frozenset(line_of(text, m.start()) for m in beside)
+        yield Slip(f"drop {token.group()!r}", _replaced(text, token, ""), lines)
+
+
+def doubled(text: str) -> Iterator[Slip]:
+    all_tokens = tokens(text)
+    for k, token in enumerate(all_tokens):
+        beside = all_tokens[k : k + 2]
+        lines = frozenset(line_of(text, m.start()) for m in beside)
+        yield Slip(f"double {token.group()!r}", _replaced(text, token, f"{token.group()} {token.group()}"), lines)
+
+
+def misspelt(text: str) -> Iterator[Slip]:
+    """One letter left out of each word, after its first."""
+    for token in tokens(text):
+        word = token.group()
+        if len(word) < 3 or not word[0].isalpha():
+            continue
+        wrong = word[0] + word[2:]
+        # A misspelt declaration is a mistake where the name is used: the checker cannot know which of both is meant.
+        uses = (m for m in tokens(text) if m.group() == word)
+        lines = frozenset(line_of(text, m.start()) for m in uses)
+        yield Slip(f"{word!r} as {wrong!r}", _replaced(text, token, wrong), lines)
+
+
+def wrong_arity(text: str) -> Iterator[Slip]:
+    """An argument more or less, in each use of a relation or function."""
+    declared = set(re.findall(r"(?:relation|derive|template|candidates)\s+(\w+)\(", text))
+    for found in re.finditer(r"(\w+)\(([^()]*)\)", text):
+        head = text[: found.start()].rsplit("\n", 1)[-1]
+        is_header = re.search(r"(relation|derive|template|candidates|entity)\s*$", head)
+        if is_header or ("#" in head) or (found[1] not in declared and not found[1].islower()):
+            continue
+        if found[1] in ("not", "and", "or", "where", "over", "by") or not found[2].strip():
+            continue
+        lines = frozenset({line_of(text, found.start())})
+        for arguments in (f"{found[2]}, {found[2].split(',')[0]}", ",".join(found[2].split(",")[1:])):
+            if arguments.strip():
+                wrong = text[: found.start(2)] + arguments.strip() + text[found.end(2) :]
+                yield Slip(f"{found[0]} as {found[1]}({arguments.strip()})", wrong, lines)
+
+
+def wrong_type(text: str) -> Iterator[Slip]:
+    """Each type of an attribute, argument or binder replaced by a text or by what is none."""
+    for found in re.finditer(r"(?<=: )(bag of \w+|\w+|\d\.\.\d)(?=[ ,)\n}])", text):
+        head = text[: found.start()].rsplit("\n", 1)[-1]
+        if "#" in head or head.lstrip().startswith("rule"):
+            continue
+        declared = re.findall(r"(\w+)\s*:\s*$", head)
+        name = declared[-1] if declared else ""
+        owner = line_of(text, found.start())
+        # A wrong type is seen where it is declared or where the name is used.
+        uses = {line_of(text, m.start()) for m in tokens(text) if m.group() == name}
+        for other in ("vector", "date"):
+            wrong = text[: found.start()] + other + text[found.end() :]
+            yield Slip(f"{found[0]!r} as {other!r}", wrong, frozenset(uses | {owner}))
+
+
+def swapped(text: str) -> Iterator[Slip]:
+    """Two neighbouring clauses that change places."""
+    clauses = list(CLAUSE.finditer(text))
+    for one, other in pairwise(clauses):
+        if text[one.end() : other.start()].strip():
+            continue
+        lines = frozenset({line_of(text, one.start()), line_of(text, other.start())})
+        wrong = text[: one.start()] + other.group() + "\n" + one.group() + text[other.end() :]
+        yield Slip(f"swap {one.group().strip()!r}", wrong, lines)
+
+
+KINDS = (dropped, doubled, misspelt, wrong_arity, wrong_type, swapped)

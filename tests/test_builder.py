@@ -1,0 +1,156 @@
+"""Models written in Python are the same models, checked by the same checker."""
+
+from __future__ import annotations
+
+import datetime
+
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.builder import ModelBuilder, bag, fn, latent, predict, vector
+from relcrf.errors import ModelError, UsageError
+from relcrf.resources import shipped
+
+
+def web() -> ModelBuilder:
+    m = ModelBuilder()
+    category = m.domain("Category", ["course", "faculty", "student", "project", "staff"])
+    word = m.domain("Word")
+    page = m.entity("Page", category=predict(category), words=bag(word))
+    link = m.relation("Link", source=page, target=page)
+    p, a, b, w = page("page"), page("a"), page("b"), word("w")
+    m.template("prior", p).over(p.category)
+    m.template("word", p, w).where(w.isin(p.words)).over(p.category).per(w)
+    m.template("linked", a, b).where(link(a, b), a != b).over(a.category, b.category)
+    return m
+
+
+def test_a_shipped_model_in_python_is_the_shipped_model() -> None:
+    assert web().build().spec == relcrf.load(shipped("models", "webkb.rcrf")).spec
+
+
+def everything() -> ModelBuilder:
+    m = ModelBuilder()
+    kind = m.domain("Kind", ["news", "home page"])
+    level = m.domain("Level", range(1, 6))
+    word = m.domain("Word")
+    page = m.entity(
+        "Page", "url", level=predict(level), spam=predict(bool), mood=latent(range(1, 4)), kind=kind, words=bag(word),
+        length=float, count=int, seen=datetime.date, title=str, good=bool, v=vector,
+    )  # fmt: skip
+    link = m.relation("Link", source=page, target=page).having(strength=float)
+    a, b, p, q = page.names("a b p q")
+    w, x, y, z = word("w"), page("x"), page("y"), page("z")
+    same = m.predict_relation("same", bool, link(a, b) & (a != b), a=page, b=page)
+    topic = m.predict_relation("topic", level, p=page)
+    m.derive("Near", a, b).nearest(5, fn.cosine(a.v, b.v))
+    reach = m.derive("Reach", a, b)
+    reach.where(link(a, b) | (reach.itself()(a, p) & link(p, b)))
+    hub = m.derive("Hub", a).where(fn.count(q, where=link(q, a)) >= 10, ~fn.exists(link(a, a)))
+    m.template("strong", a, b).where(link(a, b), link(a, b).strength > 0.5, a.kind != "home page").over(
+        a.spam >> (b.level <= 2)
+    ).per(a.kind).options(init=0.5, l2=1)
+    m.template("recent", p).where(p.seen >= "2024-01-31", hub(p) | p.good).over(p.spam, p.level).by(
+        1, p.v, -p.length * 2 - 1
+    )
+    m.template("even", a, b).where(link(a, b)).over(a.mood, b.mood, symmetric=True).options(weights="even2")
+    m.template("odd", a, b).where(link(b, a)).over(a.mood, b.mood, symmetric=True).options(weights="even2")
+    m.candidates("pairs", a, b, w).where(w.isin(a.words), link(a, b)).over(same(a, b).iff(b.spam)).per(w)
+    m.template("sums", p).over(topic(p) == p.level).by(
+        1 - p.length, 2 / (p.count + 1), abs(p.length), fn.sum(q.length, where=link(q, p)), fn.log1p(p.count)
+    )
+    m.rule((same(x, y) & same(y, z)) >> same(x, z), hard=True, name="transitive")
+    m.rule((link(x, y) & x.spam) >> y.spam, 1.5)
+    m.rule(~x.spam & same(x, x), per=[x], l2=0.5)
+    m.gate("strong", 1, a.length)
+    return m
+
+
+def test_all_of_the_language() -> None:
+    model = everything().build()
+    assert relcrf.parse(str(model)).spec == model.spec
+    assert len(model.spec.declarations) == 20
+    assert [t.name for t in model.spec.templates] == ["strong", "recent", "even", "odd", "pairs", "sums"]
+
+
+def test_mistakes_are_the_checkers_and_show_the_text() -> None:
+    m = web()
+    page = m.entity("Author", name=str)
+    m.template("bad", page("p")).where(page("p").name > 3).over(page("p").name)
+    with pytest.raises(ModelError) as caught:
+        m.build()
+    assert {d.code for d in caught.value.diagnostics} == {"E111", "E125"}
+    assert "where p.name > 3" in str(caught.value)
+
+
+def test_an_unknown_attribute_is_told_at_once() -> None:
+    page = web().entity("Author", category=str)
+    with pytest.raises(AttributeError, match="did you mean 'category'"):
+        _ = page("a").categry
+    with pytest.raises(UsageError, match="did you mean 'cosine'"):
+        fn.cosin(1, 2)
+
+
+@pytest.mark.parametrize(
+    "slip",
+    [
+        lambda a, b: a.length > 1 and b.length > 2,
+        lambda a, b: 1 < a.length < 3,
+        lambda a, b: a.length == [1],
+        lambda a, b: a.isin(b.length + 1),
+        lambda a, b: not a.length,
+    ],
+)
+def test_what_python_cannot_say_is_refused(slip) -> None:
+    m = ModelBuilder()
+    page = m.entity("Page", length=float)
+    with pytest.raises(UsageError) as caught:
+        slip(page("a"), page("b"))
+    assert caught.value.diagnostics[0].code == "E346"
+
+
+def test_options_and_types_are_checked() -> None:
+    m = ModelBuilder()
+    page = m.entity("Page", spam=predict(bool))
+    with pytest.raises(UsageError, match="no option 'l3'"):
+        m.template("t", page("p")).over(page("p").spam).options(l3=1)
+    with pytest.raises(UsageError, match="no type"):
+        m.entity("Other", x=list)
+    with pytest.raises(UsageError, match="without gaps"):
+        m.domain("D", range(1, 9, 2))
+
+
+def test_it_reads_well() -> None:
+    m = web()
+    assert repr(m) == str(m.build()) == relcrf.load(shipped("models", "webkb.rcrf")).to_rcrf()
+    html = m._repr_html_()
+    assert "<pre" in html and "template" in html and "<script" not in html
+    m.domain("Odd", ["<script>"])
+    assert "<script>" not in m._repr_html_()
+    assert repr(m.template("x", m.entity("New", good=predict(bool))("n"))) == "template x"
+
+
+def test_a_cell_can_run_again() -> None:
+    m = web()
+    m.drop("linked")
+    assert [t.name for t in m.build().spec.templates] == ["prior", "word"]
+
+
+def test_it_runs() -> None:
+    m = ModelBuilder()
+    person = m.entity("Person")
+    friends = m.relation("Friends", x=person, y=person)
+    smokes = m.predict_relation("Smokes", x=person)
+    x, y = person.names("x y")
+    m.rule((friends(x, y) & smokes(x)) >> smokes(y), 2.0)
+    model = m.build()
+    data = relcrf.Dataset(
+        {
+            "person": pd.DataFrame({"id": ["anna", "bob", "carl"]}),
+            "friends": pd.DataFrame({"x": ["anna"], "y": ["bob"]}),
+            "smokes": pd.DataFrame({"x": ["anna", "bob"], "value": [True, None]}),
+        }
+    )
+    found = model.fit(data).predict(data).table().rows()
+    assert [row[:2] for row in found] == [("bob", "true")]

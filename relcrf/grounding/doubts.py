@@ -43,7 +43,8 @@ def _values_that_never_come(bound: Bound) -> Iterator[Diagnostic]:
         found = {row[0] for row in bound.connection.execute(union).fetchall()}
         missing = [value for code, value in enumerate(bound.domains[domain.name]) if code not in found]
         if missing:
-            message = f"the data never has the value{'s' * (len(missing) > 1)} {listing(repr(v) for v in missing)} of {domain.name}"
+            values = f"value{'s' * (len(missing) > 1)} {listing(repr(v) for v in missing)}"
+            message = f"the data never has the {values} of {domain.name}"
             hint = "a slip of the pen, or a value that nothing can be learned of"
             span = domain.span if isinstance(domain.span, Span) else None
             yield Diagnostic("W203", message, span, hint)

@@ -55,7 +55,6 @@ class GibbsSampler:
         tables = self._tables(weights)
         rng = np.random.default_rng(self.seed)
         largest = int(nodes.cardinality.max(initial=1))
-        mass_start = nodes.state_start[:-1]
         means, best, best_score = [], np.zeros(len(order), dtype=np.int64), -np.inf
         for chain in range(self.chains):
             states = np.maximum(self.states, 0).astype(np.int64)

@@ -9,6 +9,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+
+@lru_cache(maxsize=8)
+def _lines(text: str) -> list[str]:
+    """A text is split once, however many diagnostics speak of it."""
+    return text.split("\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,7 @@ class Source:
 
     def line(self, number: int) -> str:
         """Line `number`, counted from 1, without its line break."""
-        lines = self.text.split("\n")
+        lines = _lines(self.text)
         return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
 
 

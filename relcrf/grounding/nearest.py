@@ -26,6 +26,8 @@ def nearest_neighbours(vectors: np.ndarray, count: int, measure: str) -> tuple[n
     if measure == "cosine":
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
         points = np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+    elif measure == "distance":
+        points = vectors - vectors[0]  # far from the origin the squares would lose the differences
     squared = (points**2).sum(axis=1)
     neighbours = np.empty((n, count), dtype=np.int32)
     step = max(1, BLOCK_CELLS // n)

@@ -40,3 +40,9 @@ def test_neighbours(measure, block, monkeypatch):
 
 def test_one_thing_has_no_neighbour():
     assert len(nearest_neighbours(np.ones((1, 3)), 4, "dot")[0]) == 0
+
+
+def test_distances_far_from_the_origin():
+    vectors = np.random.default_rng(1).integers(-3, 4, size=(30, 4)).astype(float)
+    near, far = nearest_neighbours(vectors, 5, "distance"), nearest_neighbours(vectors + 1e9, 5, "distance")
+    np.testing.assert_array_equal(near, far)

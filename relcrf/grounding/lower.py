@@ -318,6 +318,17 @@ class _Lowering:
         # A value that the data does not have equals nothing; no code is negative.
         return Constant(values.index(value) if value in values else -1)
 
+    def _is_joined(self, columns: tuple[Column, ...]) -> bool:
+        """Whether the scans of some columns are joined to each other, so that their combinations are few."""
+        reached = {columns[0].alias}
+        size = 0
+        while size != len(reached):
+            size = len(reached)
+            for a, b in self.equalities:
+                if {a.alias, b.alias} & reached:
+                    reached |= {a.alias, b.alias}
+        return all(column.alias in reached for column in columns)
+
     def own_columns(self) -> list[Term]:
         """Where the names of an aggregate stand that its condition binds."""
         return [self.columns[name] for name in self.scope.own if name in self.columns]
@@ -455,6 +466,10 @@ class _Lowering:
             case Aggregate(function, terms, _):
                 inner = self._inside(node)
                 figures = tuple(inner.number(t) for t in terms) or tuple(inner.own_columns())
+                keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(_names_in(node)) if n in self.columns))
+                if len(keys) > 1 and self.outer is None and self._is_joined(keys):
+                    base = Plan(tuple(self.scans), tuple(self.equalities))
+                    return Figure(function, figures, inner.subplan(), keys, base)
                 return Figure(function, figures, inner.subplan())
         raise AssertionError(f"the checker lets no {type(node).__name__} stand as a term")
 

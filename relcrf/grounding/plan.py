@@ -6,9 +6,9 @@ runs (`estimate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,16 @@ class Figure:
 
     Args:
         terms: what is counted, each distinct combination once (none: the rows); or the one term of the others.
+        keys: the columns around it that it names, where there are several and `base` is the plan that has them. Then the
+            figure is a grouped join beside that plan and no subquery for each of its rows, whose joins DuckDB would order
+            without regard to the keys (800,000 links, words in common of both ends: 0.3 s and not 150).
     """
 
     function: str
     terms: tuple[Term, ...]
     plan: Plan
+    keys: tuple[Column, ...] = ()
+    base: Plan | None = None
 
 
 Term: TypeAlias = Column | Constant | Call | Component | Looked | Decided | Figure
@@ -150,6 +155,17 @@ class Plan:
         yield self
         for part in (*self.filters, *(term for _, term, _ in self.outputs)):
             yield from _plans_in(part)
+
+
+def substituted(node: Any, columns: Mapping[Column, Column]) -> Any:
+    """A plan, condition or term with other columns in the places of some."""
+    if isinstance(node, Column):
+        return columns.get(node, node)
+    if isinstance(node, tuple):
+        return tuple(substituted(each, columns) for each in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    return replace(node, **{f.name: substituted(getattr(node, f.name), columns) for f in fields(node)})
 
 
 def _plans_in(node: Condition | Term) -> Iterator[Plan]:

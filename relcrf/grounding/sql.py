@@ -23,6 +23,7 @@ from relcrf.grounding.plan import (
     Present,
     Scan,
     Term,
+    substituted,
 )
 
 _COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
@@ -101,8 +102,12 @@ def _body(plan: Plan, columns: list[exp.Expr]) -> exp.Select:
     select = exp.select(*columns)
     if not plan.scans:
         return select
-    select = select.from_(_table(plan.scans[0]))
-    for scan in plan.scans[1:]:
+    return _joined(select.from_(_table(plan.scans[0])), plan, list(plan.scans[1:]))
+
+
+def _joined(select: exp.Select, plan: Plan, scans: list[Scan]) -> exp.Select:
+    """Joins more scans of a plan, and adds its conditions."""
+    for scan in scans:
         select = select.join(_table(scan), join_type="cross")
     conditions: list[exp.Expr] = [exp.EQ(this=_column(a), expression=_column(b)) for a, b in plan.equalities]
     conditions += [condition(f) for f in plan.filters]
@@ -168,19 +173,43 @@ def term(node: Term) -> exp.Expr:
 
 
 def _figure(node: Figure) -> exp.Expr:
-    """An aggregate as a scalar subquery; the sum of nothing is 0, the least and the mean of nothing is missing."""
+    """A figure; the sum of nothing is 0, the least and the mean of nothing is missing."""
+    value = _grouped(node) if node.base is not None else _body(node.plan, [_aggregate(node)]).subquery()
+    return exp.Coalesce(this=value, expressions=[exp.Literal.number(0)]) if node.function in ("count", "sum") else value
+
+
+def _aggregate(node: Figure) -> exp.Expr:
     terms = [term(t) for t in node.terms]
     if node.function == "count":
         counted: exp.Expr = exp.Star()
         if terms:
             row = terms[0] if len(terms) == 1 else exp.Anonymous(this="row", expressions=terms)
             counted = exp.Distinct(expressions=[row])
-        return _body(node.plan, [exp.Count(this=counted).as_("figure")]).subquery()
-    if node.function == "sum":
-        total = exp.Coalesce(this=exp.Sum(this=_real(terms[0])), expressions=[exp.Literal.number(0)])
-        return _body(node.plan, [total.as_("figure")]).subquery()
-    kinds = {"min": exp.Min, "max": exp.Max, "mean": exp.Avg}
-    return _body(node.plan, [kinds[node.function](this=_real(terms[0])).as_("figure")]).subquery()
+        return exp.Count(this=counted).as_("figure", quoted=True)
+    kinds = {"sum": exp.Sum, "min": exp.Min, "max": exp.Max, "mean": exp.Avg}
+    return kinds[node.function](this=_real(terms[0])).as_("figure", quoted=True)
+
+
+def _grouped(node: Figure) -> exp.Expr:
+    """A figure for each combination of its keys in the base plan, looked up by the keys."""
+    assert node.base is not None
+    names = [f"k{k}" for k in range(len(node.keys))]
+    keys = _body(node.base, [_column(c).as_(n, quoted=True) for n, c in zip(names, node.keys, strict=True)]).distinct()
+    inner = substituted(node, {column: Column("keys", n) for n, column in zip(names, node.keys, strict=True)})
+    columns = [exp.column(n, table="keys", quoted=True) for n in names]
+    select = exp.select(*(c.as_(n, quoted=True) for n, c in zip(names, columns, strict=True)), _aggregate(inner))
+    select = _joined(select.from_(keys.subquery("keys")), inner.plan, list(inner.plan.scans))
+    select = select.group_by(*(c.copy() for c in columns))
+    same = [
+        exp.EQ(this=exp.column(n, table="figures", quoted=True), expression=_column(c))
+        for n, c in zip(names, node.keys, strict=True)
+    ]
+    return (
+        exp.select(exp.column("figure", table="figures", quoted=True))
+        .from_(select.subquery("figures"))
+        .where(*same)
+        .subquery()
+    )
 
 
 def _case(condition: exp.Expr, then: exp.Expr) -> exp.Expr:

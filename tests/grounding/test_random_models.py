@@ -42,6 +42,7 @@ NUMBERS = [
     "a.r", "b.r", "a.n", "2", "a.r + b.n", "-a.r", "a.r / b.n", "log(a.r)", "sqrt(b.r) * 2", "least(a.r, b.r)", "abs(a.n)",
     "a.k", "count { q where R(a, q) }", "sum { q.r where R(q, a) }", "min { q.n where R(a, q) }", "length(a.s)",
     "mean { q.r * a.n where R(a, q) and q != b }", "count { q, w where R(a, q) and w in q.w }", "levenshtein(a.s, b.s)",
+    "count { w where w in a.w and w in b.w }", "sum { q.r where R(a, q) and (R(q, b) or q.r > b.r) }",
     "count { Reach(b, p) and R(p, r) }", "max { S(b, g).v where S(b, g) }",
 ]  # fmt: skip
 TIES = [
@@ -55,6 +56,7 @@ CONDITIONS = [
     "H(a, blue)", "not H(b, red)", "\"u\" in a.w", "not (\"v\" in b.w)", "a.r + b.r > 0.5", "log(a.r) < 1",
     "not (a.r > 0 and R(a, b))", "true", "a.k == 2", "a.k < b.n", "a.o > b.o", "a.q < b.q", "b.q <= \"u\"", "a.t == b.t",
     "exists { R(q, a) and q.r > 0 }", "count { q where R(a, q) } > 1", "not (sum { q.r where R(a, q) } > 0)", "Lonely(b)",
+    "count { w where w in a.w and not w in b.w } > 0", "min { q.n where R(a, q) and exists { R(b, q) } } < 2",
     "contains(a.s, \"o\")", "(Reach(b, a) or exists { S(b, g) and S(b, g).v > 0 })", "not exists { H(a, k) and H(b, k) }",
     "count { q where not R(q, a) } > 2", "prefix(a.s, 1) == prefix(b.s, 1)", "(H(a, h) or not R(b, i))",
 ]  # fmt: skip

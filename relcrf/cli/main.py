@@ -63,6 +63,9 @@ def _refuse(error: RelcrfError) -> NoReturn:
 
 INTERRUPTED = 130
 
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+"""What a wrong command line raises: click's class, of which typer may bring a copy of its own."""
+
 
 def _end_quietly() -> None:
     """What was cut short must not complain while Python ends: a compiler that Ctrl-C has met, say."""
@@ -76,11 +79,21 @@ def _line(error: Exception) -> str:
 def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
     try:
-        app()
-    except SystemExit as ended:
-        if ended.code == INTERRUPTED:
-            _end_quietly()
-        raise
+        code = app(standalone_mode=False)
+        if isinstance(code, int) and code:
+            if code == INTERRUPTED:
+                _end_quietly()
+            sys.exit(code)
+    except _USAGE_ERROR as error:
+        context = getattr(error, "ctx", None)
+        where = context.command_path if context else "relcrf"
+        message = next(iter(getattr(error, "format_message", error.__str__)().strip().splitlines()), "").rstrip(".")
+        if not message:  # no command at all: the help has been shown
+            sys.exit(2)
+        _refuse(UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see: {where} --help")))
+    except typer.Abort:
+        _end_quietly()
+        sys.exit(INTERRUPTED)
     except RelcrfError as error:
         _refuse(error)
     except (KeyboardInterrupt, duckdb.InterruptException):

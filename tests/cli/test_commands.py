@@ -344,3 +344,25 @@ def test_explain_error(capsys, monkeypatch):
     assert code == 0 and found["code"] == "E201" and found["message"] == ""
     code, _, err = relcrf_command(capsys, monkeypatch, "explain-error", "E999")
     assert code == 2 and "E344" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("check", MODEL, "--nothing"), "no such option: --nothing"),
+        (("check",), "missing argument"),
+        (("plan", MODEL), "missing option '--data'"),
+        (("demo", "--splits", "many"), "invalid value for '--splits'"),
+        (("chek", MODEL), "no such command 'chek'"),
+    ],
+)
+def test_a_wrong_command_line_is_a_diagnostic(capsys, monkeypatch, arguments, message):
+    code, _, err = relcrf_command(capsys, monkeypatch, *arguments)
+    assert code == 2 and "error[E300]" in err and message in err
+    code, found = json_command(capsys, monkeypatch, *arguments)
+    assert code == 2 and found["errors"][0]["code"] == "E300"
+
+
+def test_no_command_shows_the_help(capsys, monkeypatch):
+    code, out, err = relcrf_command(capsys, monkeypatch)
+    assert code == 2 and "Usage: relcrf" in out + err and "E300" not in out + err

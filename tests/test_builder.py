@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -154,3 +155,38 @@ def test_it_runs() -> None:
     )
     found = model.fit(data).predict(data).table().rows()
     assert [row[:2] for row in found] == [("bob", "true")]
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda m, page, a: m.template("t", page),
+        lambda m, page, a: m.relation("R", x=float),
+        lambda m, page, a: bag("Word"),
+        lambda m, page, a: "x" in a.length,
+        lambda m, page, a: fn.exists(),
+        lambda m, page, a: a.length < float("inf"),
+        lambda m, page, a: m.rule(a.spam, float("nan")),
+        lambda m, page, a: m.rule(a.spam, 2.0, hard=True),
+        lambda m, page, a: m.template("t", a).over(a.spam).options(l2="much"),
+        lambda m, page, a: m.template("t", a).over(a.spam).options(fixed="no"),
+        lambda m, page, a: (m.template("t", a), m.drop("t"))[0].over(a.spam),
+    ],
+)
+def test_misuse_is_a_diagnostic(misuse) -> None:
+    m = ModelBuilder()
+    page = m.entity("Page", spam=predict(bool), length=float)
+    with pytest.raises(UsageError) as caught:
+        misuse(m, page, page("a"))
+    assert caught.value.diagnostics[0].code == "E346"
+
+
+def test_numpy_numbers_and_dates() -> None:
+    m = ModelBuilder()
+    page = m.entity("Page", spam=predict(bool), length=float, seen=datetime.date)
+    a = page("a")
+    m.template("t", a).where(
+        a.length < np.float64(2.5), a.length > np.int64(-3), a.seen > datetime.date(2024, 1, 31)
+    ).over(a.spam).l2(np.float64(1)).init(-2).weights("w").l1(0)
+    m.template("u", a).over(a.spam).weights("w")
+    assert 'a.length < 2.5 and a.length > -3 and a.seen > "2024-01-31"' in str(m.build())

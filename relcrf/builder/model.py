@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime
+import math
+import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
 from relcrf.api import Model, parse
-from relcrf.builder.terms import Plain, Term, Thing, Tuple, joined, node_of
+from relcrf.builder.terms import Plain, Term, Thing, Tuple, joined, node_of, refused
 from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.language.format import format_text
 from relcrf.language.render import declaration, render
@@ -54,6 +56,8 @@ vector: AttributeType = Vector()
 
 def bag(domain: DomainHandle) -> AttributeType:
     """The type of an attribute with many values of a domain."""
+    if not isinstance(domain, DomainHandle):
+        raise refused(f"a bag holds values of a domain, and {domain!r} is none", 'Word = m.domain("Word"); bag(Word)')
     return Bag(domain.name)
 
 
@@ -246,8 +250,10 @@ class ModelBuilder:
         **options: Any,
     ) -> ModelBuilder:
         """A weighted formula over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
+        if hard and weight is not None:
+            raise refused("a hard rule has no weight", "leave one of them out")
         keys = tuple(node_of(key) for key in per)
-        value = None if weight is None else float(weight)
+        value = None if weight is None else _finite("weight", weight)
         self._add(s.Rule(name, node_of(formula), value, hard, keys, _options(options)))
         return self
 
@@ -294,7 +300,10 @@ class TemplateHandle:
     def _with(self, **changes: Any) -> TemplateHandle:
         declarations = self._builder._declarations
         changed = replace(self._template, **changes)
-        declarations[next(k for k, d in enumerate(declarations) if d is self._template)] = changed
+        place = next((k for k, d in enumerate(declarations) if d is self._template), None)
+        if place is None:
+            raise refused(f"the template '{self._template.name}' has been dropped", "declare it again")
+        declarations[place] = changed
         self._template = changed
         return self
 
@@ -326,13 +335,46 @@ class TemplateHandle:
         """`init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
         return self._with(options=replace(self._template.options, **_checked(options)))
 
+    def init(self, value: float) -> TemplateHandle:
+        """Where learning starts."""
+        return self.options(init=value)
+
+    def fixed(self) -> TemplateHandle:
+        """Learning leaves the weights where they start."""
+        return self.options(fixed=True)
+
+    def l1(self, strength: float) -> TemplateHandle:
+        """The strength of the L1 penalty."""
+        return self.options(l1=strength)
+
+    def l2(self, strength: float) -> TemplateHandle:
+        """The strength of the L2 penalty."""
+        return self.options(l2=strength)
+
+    def weights(self, name: str) -> TemplateHandle:
+        """The name of the weights: templates that name the same ones share them."""
+        return self.options(weights=name)
+
 
 def _parameters(arguments: dict[str, Sort]) -> tuple[s.Parameter, ...]:
-    return tuple(s.Parameter(name, _range(x) if isinstance(x, range) else x.name) for name, x in arguments.items())
+    return tuple(s.Parameter(name, _sort(name, sort)) for name, sort in arguments.items())
+
+
+def _sort(name: str, sort: Sort) -> str:
+    if isinstance(sort, range):
+        return _range(sort)
+    if not isinstance(sort, EntityHandle | DomainHandle):
+        raise refused(f"the argument '{name}' is of {sort!r}", "arguments are of an entity, a domain or a range")
+    return sort.name
 
 
 def _binders(things: Iterable[Thing]) -> tuple[s.Parameter, ...]:
-    return tuple(s.Parameter(thing._name, thing._sort) for thing in things)
+    found = []
+    for thing in things:
+        if not isinstance(thing, Thing):
+            raise refused(f"{thing!r} is no binder", 'binders are names of things or values: a = Page("a")')
+        found.append(s.Parameter(thing._name, thing._sort))
+    return tuple(found)
 
 
 def _options(given: dict[str, Any]) -> s.Options:
@@ -341,8 +383,18 @@ def _options(given: dict[str, Any]) -> s.Options:
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:
     known = [f.name for f in fields(s.Options)]
-    for name in given:
+    out: dict[str, Any] = {}
+    for name, value in given.items():
         if name not in known:
-            hint = suggestion(name, known) or f"there is {listing(known)}"
-            raise UsageError(Diagnostic("E346", f"a template has no option '{name}'", hint=hint))
-    return {k: float(v) if k in ("init", "l1", "l2") and v is not None else v for k, v in given.items()}
+            raise refused(f"a template has no option '{name}'", suggestion(name, known) or f"there is {listing(known)}")
+        is_right = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
+        if not is_right and value is not None:
+            raise refused(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/language.md")
+        out[name] = _finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
+    return out
+
+
+def _finite(name: str, value: float) -> float:
+    if not math.isfinite(value):
+        raise refused(f"'{name}' cannot be {value}", "give a finite number")
+    return float(value)

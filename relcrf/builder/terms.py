@@ -5,15 +5,20 @@ Operators stand for those of the language: `== != < <= > >=`, `+ - * /`, and `& 
 
 from __future__ import annotations
 
+import datetime
+import math
+import numbers
 from collections.abc import Iterable
 from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.language.render import expression
 from relcrf.model import expressions as e
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 
-Plain: TypeAlias = "Term | str | bool | int | float"
+Plain: TypeAlias = "Term | str | bool | int | float | datetime.date"
 """What an operator takes: a term, or a value that stands for itself."""
 
 
@@ -27,6 +32,9 @@ class Term:
         return expression(self._node)
 
     __hash__ = object.__hash__
+
+    def __contains__(self, other: object) -> NoReturn:
+        raise refused("'in' has no meaning for terms in Python", "write w.isin(p.words)")
 
     def __bool__(self) -> NoReturn:
         message = f"'{self!r}' is a part of a model and has no truth value in Python"
@@ -156,16 +164,29 @@ def node_of(value: Plain) -> e.Expression:
     match value:
         case Term():
             return value._node
-        case bool():
-            return e.Truth(value)
+        case bool() | np.bool_():
+            return e.Truth(bool(value))
         case str():
             return e.Text(value)
-        case int() | float() if value < 0:
-            return e.Negative(e.Number(-value))
-        case int() | float():
-            return e.Number(value)
+        case datetime.date():
+            return e.Text(value.isoformat()[:10])
+        case numbers.Integral():
+            return _number(int(value))
+        case numbers.Real() if math.isfinite(value):
+            return _number(float(value))
+        case numbers.Real():
+            raise refused(f"{value} is no number of the language", "a condition on all numbers needs none")
     message = f"a {type(value).__name__} cannot stand in an expression"
-    raise UsageError(Diagnostic("E346", message, hint="use terms, texts, numbers and truth values"))
+    raise refused(message, "use terms, texts, numbers, dates and truth values")
+
+
+def _number(value: int | float) -> e.Expression:
+    return e.Negative(e.Number(-value)) if value < 0 else e.Number(value)
+
+
+def refused(message: str, hint: str) -> UsageError:
+    """That Python has said what stands for nothing in the language."""
+    return UsageError(Diagnostic("E346", message, hint=hint))
 
 
 def joined(terms: Iterable[Plain]) -> e.Expression | None:
@@ -210,6 +231,8 @@ class _Functions:
 def _aggregate(name: str, terms: tuple[Plain, ...], where: Plain | None) -> Term:
     """`fn.exists(CONDITION)`, `fn.count(CONDITION)`, `fn.count(q, where=CONDITION)`, `fn.sum(q.x, where=CONDITION)`."""
     if where is None:
+        if not terms:
+            raise refused(f"'{name}' needs a condition", f"write fn.{name}(..., where=Link(q, p))")
         *terms_, where = terms
         terms = tuple(terms_)
     return Term(e.Aggregate(name, tuple(node_of(t) for t in terms), node_of(where)))

@@ -28,6 +28,7 @@ from relcrf.grounding.variables import (
     variable_blocks,
 )
 from relcrf.model.expressions import Atom, Attribute
+from relcrf.model.rules import all_templates
 from relcrf.model.spec import ModelSpec, Options, Template
 
 HARD = 1000.0
@@ -157,8 +158,14 @@ def _note_left_out(bound: Bound) -> None:
     """Tells what the model says and the graph does not hold."""
     candidates = [t.name for t in bound.spec.templates if t.is_candidate]
     gates = [g.template for g in bound.spec.gates]
-    for names, what in ((candidates, "candidates"), (gates, "gates of")):
-        text = f"{what} {listing(names)}: left out, for they are a structure learner's"
+    lasso = [t.name for t in all_templates(bound.spec) if t.options.l1]
+    reasons = (
+        (candidates, "candidates", "left out, for they are a structure learner's"),
+        (gates, "gates of", "left out, for no backend of this version has gates"),
+        (lasso, "l1 of", "not applied, for no backend of this version has it"),
+    )
+    for names, what, why in reasons:
+        text = f"{what} {listing(names)}: {why}"
         if names and text not in bound.notes:
             bound.notes.append(text)
 

@@ -45,7 +45,10 @@ class LearnedModel:
         Raises:
             DataError: where a predicted attribute has values that it did not have in training.
         """
-        out = {name: np.zeros(grounding.graph.layout.size) for name in self.vectors}
+        layout = grounding.graph.layout
+        # What is not learned is as the model gives it, seen or not.
+        given = np.where(layout.learned(), 0.0, layout.initial())
+        out = {name: given.copy() for name in self.vectors}
         for block, (old, new) in enumerate(zip(self.templates, grounding.templates, strict=True)):
             if old.patterns != new.patterns:
                 unseen = [p for p in new.patterns if p not in old.patterns]

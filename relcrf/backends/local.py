@@ -33,7 +33,9 @@ class LocalBackend(AbstractBackend):
         graph = self._reduced(problem)
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         likelihood = ForestLikelihood(graph, problem.states[graph.variables])
-        weights = maximise_likelihood("weights", likelihood, optimiser, self.l2, lambda: problem.start(self.seed), monitor)
+        weights = maximise_likelihood(
+            "weights", likelihood, optimiser, self.l2, lambda: problem.start(self.seed), monitor
+        )
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": graph.n_nodes})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:

@@ -57,5 +57,7 @@ class PseudoBackend(AbstractBackend):
             marginals, states, verdict = sampler.run(vectors["weights"])
         except ValueError as error:
             hint = "leave 'by' and 'per' of the largest template out, or use --backend ess"
-            raise UsageError(Diagnostic("E308", f"backend 'pseudo' would need too much memory: {error}", hint=hint)) from None
+            raise UsageError(
+                Diagnostic("E308", f"backend 'pseudo' would need too much memory: {error}", hint=hint)
+            ) from None
         return Inferred(sampler.nodes, marginals, states, float("nan"), verdict)

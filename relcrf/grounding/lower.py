@@ -135,7 +135,7 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
     evidence = []
     for k, part in enumerate(() if is_table(template.over, scope) else evidence_of(template.over[0], scope)):
         evidence.append((part, f"e{k}"))
-        is_truth = isinstance(scope.type_of(part), Bool)
+        is_truth = isinstance(scope.type_of(part), Bool) and not isinstance(part, Attribute | TupleAttribute)
         outputs.append((f"e{k}", Decided(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
     keys, features, names = [], [], []
     bag = template.by[0] if len(template.by) == 1 and isinstance(scope.type_of(template.by[0]), Bag) else None
@@ -185,6 +185,13 @@ def disjuncts(node: Expression) -> list[Expression]:
     if isinstance(node, Connective) and node.operator == "or":
         return disjuncts(node.left) + disjuncts(node.right)
     return [node]
+
+
+def _positive(node: Expression) -> set[str]:
+    """The names of atoms and bags under nothing but `and` and `or`."""
+    if isinstance(node, Connective) and node.operator in ("and", "or"):
+        return _positive(node.left) | _positive(node.right)
+    return _names_in(node) if isinstance(node, Atom | Member) else set()
 
 
 def _names_in(node: Expression) -> set[str]:
@@ -394,6 +401,9 @@ class _Lowering:
         for name in sorted(_names_in(node) & set(self.scope.sorts)):
             self.column_of(name)
         counted = tuple(Parameter(n, sort) for n, sort in inner.binders.items() if n not in self.scope.sorts)
+        if node.function != "exists":
+            names = set().union(_positive(node.where), *(_names_in(t) for t in node.terms))
+            counted += tuple(Parameter(n, sort) for n, sort in inner.own.items() if n in names)
         return _Lowering(self.facts, counted, node.where, inner, outer=self, prefix=self._prefix())
 
     def _prefix(self) -> str:

@@ -116,6 +116,8 @@ class _Formula:
         domain = next((kind.domain for kind in kinds if isinstance(kind, DomainType)), None)
         if domain is None:
             assert isinstance(kinds[0], Bool)
+            if any(self.evidence.get(side, 0) < 0 for side in (left, right)):
+                return np.zeros(self.states.shape[1], dtype=bool)  # missing evidence makes a comparison not hold
             return np.asarray(_COMPARE[operator](self.truth(left), self.truth(right)))
         sides = [self._state(node, domain) for node in (left, right)]
         # Missing evidence makes a comparison not hold; a value that the data does not have is another than all it has.

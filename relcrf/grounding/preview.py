@@ -55,7 +55,8 @@ def _plan_one(bound: Bound, lowered: LoweredTemplate, size: Size, sharing: list[
     n_keys = count_keys(bound, sharing) if size.is_exact else 0
     weights = n_keys * width * pattern_count(lowered, values)
     factors, n_bytes = 0, 0
-    for variables, n in _parts(bound, lowered, size.bindings, values):
+    parts = _parts(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
+    for variables, n in parts:
         factors += variables
         if len(lowered.variables) > 1:
             n_bytes += 4 * len(lowered.variables) * n + (4 * n if lowered.keys else 0) + 8 * len(lowered.features) * n

@@ -100,9 +100,9 @@ def _bindings(plan: Plan) -> list[exp.Expr]:
 def _body(plan: Plan, columns: list[exp.Expr]) -> exp.Select:
     """SELECT ... FROM ... WHERE, joins as equalities of columns."""
     select = exp.select(*columns)
-    if not plan.scans:
-        return select
-    return _joined(select.from_(_table(plan.scans[0])), plan, list(plan.scans[1:]))
+    if plan.scans:
+        select = select.from_(_table(plan.scans[0]))
+    return _joined(select, plan, list(plan.scans[1:]))
 
 
 def _joined(select: exp.Select, plan: Plan, scans: list[Scan]) -> exp.Select:
@@ -260,6 +260,22 @@ def _cosine(a: exp.Expr, b: exp.Expr) -> exp.Expr:
     return exp.Case(ifs=[exp.If(this=both, true=value)], default=exp.Literal.number(0))
 
 
+def _jaccard(a: exp.Expr, b: exp.Expr) -> exp.Expr:
+    """0 where a text is empty, which DuckDB's own refuses."""
+    lengths = [
+        exp.GT(this=exp.Anonymous(this="length", expressions=[x.copy()]), expression=exp.Literal.number(0))
+        for x in (a, b)
+    ]
+    empty = [
+        exp.EQ(this=exp.Anonymous(this="length", expressions=[x.copy()]), expression=exp.Literal.number(0))
+        for x in (a, b)
+    ]
+    value = exp.Anonymous(this="jaccard", expressions=[a, b])
+    return exp.Case(
+        ifs=[exp.If(this=exp.and_(*lengths), true=value), exp.If(this=exp.or_(*empty), true=exp.Literal.number(0))]
+    )
+
+
 _CALLS: dict[str, Callable[..., exp.Expr]] = {
     "+": _binary(exp.Add),
     "-": _binary(exp.Sub),
@@ -285,7 +301,7 @@ _CALLS: dict[str, Callable[..., exp.Expr]] = {
     "starts_with": _function("starts_with"),
     "levenshtein": _function("levenshtein"),
     "jaro_winkler": _function("jaro_winkler_similarity"),
-    "jaccard": _function("jaccard"),
+    "jaccard": _jaccard,
 }
 """How each function of the language prints. Outside its domain a function is missing, never an error."""
 

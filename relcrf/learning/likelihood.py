@@ -185,7 +185,10 @@ def curvature(graph: ReducedGraph) -> np.ndarray:
 
     The variance of a feature times a pattern is at most its mean square: `sum x^2 p(pattern)`.
     """
-    groups = tuple(replace(group, features=group.features.squared()) for group in graph.graph.groups)
+    groups = tuple(
+        replace(g, features=g.features.squared(), patterns=None if g.patterns is None else g.patterns**2)
+        for g in graph.graph.groups
+    )
     squares = replace(graph, graph=replace(graph.graph, groups=groups))
     out = np.zeros(graph.graph.layout.size)
     squares.add_node_counts(np.repeat(1.0 / graph.cardinality, graph.cardinality), out)

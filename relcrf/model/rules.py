@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relcrf.model.expressions import Connective, Expression, Not, conjuncts
+from relcrf.model.expressions import Attribute, Comparison, Connective, Expression, Not, Truth, conjuncts
 from relcrf.model.spec import ModelSpec, Options, Parameter, Rule, Template
 from relcrf.model.typing import Scope
 
@@ -35,6 +35,8 @@ def as_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     scope = Scope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.sorts.items())
     where, formula = _split(rule.formula, scope)
+    if isinstance(formula, Attribute):  # alone it would be a table, and a rule is a formula
+        formula = Comparison("==", formula, Truth(True, span=formula.span), span=formula.span)
     options = rule.options
     if rule.weight is not None:
         options = replace(options, init=rule.weight, fixed=True)

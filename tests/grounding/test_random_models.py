@@ -42,6 +42,7 @@ NUMBERS = [
     "a.r", "b.r", "a.n", "2", "a.r + b.n", "-a.r", "a.r / b.n", "log(a.r)", "sqrt(b.r) * 2", "least(a.r, b.r)", "abs(a.n)",
     "a.k", "count { q where R(a, q) }", "sum { q.r where R(q, a) }", "min { q.n where R(a, q) }", "length(a.s)",
     "mean { q.r * a.n where R(a, q) and q != b }", "count { q, w where R(a, q) and w in q.w }", "levenshtein(a.s, b.s)",
+    "count { R(q, a) or R(a, q) }", "sum { q.r where R(q, a) or R(a, q) }",
     "count { w where w in a.w and w in b.w }", "sum { q.r where R(a, q) and (R(q, b) or q.r > b.r) }",
     "count { Reach(b, p) and R(p, r) }", "max { S(b, g).v where S(b, g) }",
 ]  # fmt: skip
@@ -57,6 +58,8 @@ CONDITIONS = [
     "not (a.r > 0 and R(a, b))", "true", "a.k == 2", "a.k < b.n", "a.o > b.o", "a.q < b.q", "b.q <= \"u\"", "a.t == b.t",
     "exists { R(q, a) and q.r > 0 }", "count { q where R(a, q) } > 1", "not (sum { q.r where R(a, q) } > 0)", "Lonely(b)",
     "count { w where w in a.w and not w in b.w } > 0", "min { q.n where R(a, q) and exists { R(b, q) } } < 2",
+    "exists { R(q, a) or R(a, q) }", "exists { not true }", "exists { exists { R(a, q) } }", "a.t == (b.r > 0)",
+    "exists { count { q where R(a, q) } > 1 }",
     "contains(a.s, \"o\")", "(Reach(b, a) or exists { S(b, g) and S(b, g).v > 0 })", "not exists { H(a, k) and H(b, k) }",
     "count { q where not R(q, a) } > 2", "prefix(a.s, 1) == prefix(b.s, 1)", "(H(a, h) or not R(b, i))",
 ]  # fmt: skip
@@ -66,6 +69,7 @@ OVERS = [
     "P(a, b) => a.d == b.d", "a.d == a.o", "a.d != b.o", "a.d < a.o", "a.d == x and a.t", "P(a, b) and (R(a, b) or b.t)",
     "Q(a, red)", "Q(a, red) == b.d", "Q(a, red), b.d", "Q(b, blue) == z", "a.l, a.d", "a.l == b.l", "a.l == 2 and b.d == y",
     "a.d == y => R(b, a)", "T(a) <=> a.t", "symmetric T(a), T(b)", "not T(b) or count { q where R(q, b) } > 1", "T(a) == b.t",
+    "T(b) != a.t", "(T(a) == a.t) or a.t",
     "(a.d == b.d) == a.t", "(a.d == x) == P(a, b)", "U(a, \"u\") and U(b, \"v\")", "a == b or P(a, b)", "a.l > 1",
 ]  # fmt: skip
 KEYS = ["a", "a.c", "b.n", "a.t", "b.s", "a.k", "b.q"]

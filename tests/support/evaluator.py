@@ -210,7 +210,7 @@ class Evaluator:
         return None if None in values else function(*values)
 
     def figure(self, node, env):
-        names = self.free_of(e.conjuncts(node.where), env)
+        names = self.free_of(positive(node.where), env)
         for term in node.terms:
             names |= {n: s for n, s in self.free_of(list(e.walk(node.where)), env).items() if term == e.Name(n)}
         found = [more for more in self.choices(names, env) if self.holds(node.where, more)]
@@ -281,7 +281,8 @@ class Evaluator:
 
     def pattern(self, template, over, terms, env):
         is_proposition = len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(self.kind(over[0], env), Bool)
-        if all(self.is_random(item, env) for item in over) and not is_proposition:
+        is_list = isinstance(template, Template) and all(self.is_random(item, env) for item in over)
+        if is_list and not is_proposition:
             return "symmetric" if getattr(template, "symmetric", False) else "table"
         out = []
         for states in itertools.product(*(self.states(t, env) for t in terms)):
@@ -303,7 +304,7 @@ class _Parameter:
 def positive(node):
     """The atoms under nothing but `and`, `or` and `exists`."""
     keeps = isinstance(node, e.Connective) and node.operator in ("and", "or")
-    if isinstance(node, e.Atom):
+    if isinstance(node, e.Atom | e.Member):
         return [node]
     if keeps or (isinstance(node, e.Aggregate) and node.function == "exists"):
         return [atom for child in e.children(node) for atom in positive(child)]

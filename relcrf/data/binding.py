@@ -371,6 +371,12 @@ class _Binder(Columns):
             found = rest[0]
             if not quiet:
                 self.bound.notes.append(f"{table.place}: took '{found}' for the value of {relation.name}")
+        elif found is None and rest and not quiet:
+            columns = listing(f"'{c}'" for c in rest)
+            self.bound.notes.append(
+                f"{table.place}: {columns} not read, every tuple of {relation.name} that is listed holds; "
+                "a column of truth values is called 'value'"
+            )
         return found
 
     def _random_relation(self, relation: RandomRelation) -> None:

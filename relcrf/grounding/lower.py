@@ -236,6 +236,11 @@ class _Lowering:
                 self._scan_member(part)
         for parameter in self.parameters:
             self.column_of(parameter.name)
+        # A name of several conjuncts is one thing in all of them, in whatever order they stand.
+        plain = [_names_in(p) for p in parts if not isinstance(p, Not | Aggregate)]
+        for name in self.scope.own:
+            if self._known(name) is None and sum(name in names for names in plain) > 1:
+                self.column_of(name)
         for part in parts:
             if not isinstance(part, Atom | Member):
                 self._condition_or_join(part)

@@ -207,3 +207,17 @@ def test_a_formula_is_one_pattern():
     assert scopes(found) == [(2, 0), (3, 1)]
     assert found.states.tolist() == [2, -1, -1, 0]
     assert np.array(found.graph.cardinality).tolist() == [3, 3, 2, 2]
+
+
+def test_the_order_of_conjuncts_does_not_matter():
+    model = """
+    entity E { predict s : bool  length : real }
+    relation Link(a: E, b: E)
+    template one(a: E, b: E) where a == b and (Link(p, a) or Link(p, b)) and p.length > 3 over a.s
+    template two(a: E, b: E) where p.length > 3 and a == b and (Link(p, a) or Link(p, b)) over a.s
+    """
+    page = pd.DataFrame({"id": ["a", "b", "c", "d"], "s": [True] * 4, "length": [1.0, 5.0, None, 10.0]})
+    link = pd.DataFrame({"a": ["a", "b", "a"], "b": ["b", "c", "c"]})
+    grounding = relcrf.parse(model).ground(relcrf.Dataset({"e": page, "link": link}))
+    for group in grounding.graph.groups:
+        assert [grounding.label(int(v)) for v in group.scope[0]] == ["E(c).s"]

@@ -58,7 +58,8 @@ class Document:
             return read(self.text.text, self.name, self.folder)
         except Exception:
             _log.exception("reading %s failed; this is a bug in relcrf", self.name)
-            return ModelSpec((), source=Source(self.name, self.text.text)), []
+            source = Source(self.name, self.text.text)
+            return ModelSpec((), source=source), [_bug(source)]
 
     @cached_property
     def diagnostics(self) -> list[Diagnostic]:
@@ -67,7 +68,7 @@ class Document:
             found = check(self.spec, self.problems)
         except Exception:
             _log.exception("checking %s failed; this is a bug in relcrf", self.name)
-            found = []
+            found = [_bug(Source(self.name, self.text.text))]
         return sorted([*self.problems, *found], key=_place)
 
     @cached_property
@@ -149,3 +150,9 @@ class Document:
 def _place(diagnostic: Diagnostic) -> tuple[int, int]:
     span = diagnostic.place
     return (span.line, span.column) if isinstance(span, Span) else (0, 0)
+
+
+def _bug(source: Source) -> Diagnostic:
+    """That a model without a mark may still be wrong: the checker itself has failed, and the editor must go on."""
+    message = "relcrf failed on this model, which is a bug of relcrf and not a mistake of yours"
+    return Diagnostic("E070", message, Span(source, 1, 1, 1, 2), "please report the model and what the server's log says")

@@ -44,7 +44,8 @@ from relcrf.model.expressions import (
     Truth,
     TupleAttribute,
     conjuncts,
-    walk,
+    disjuncts,
+    names_in,
 )
 from relcrf.model.formula import evidence_of, is_table, scope_terms
 from relcrf.model.spec import Derived, ModelSpec, Nearest, OpenDomain, Parameter, RandomRelation, Template
@@ -180,24 +181,11 @@ def _is_constant_one(by: tuple[Expression, ...]) -> bool:
     return not by or (len(by) == 1 and isinstance(by[0], Number) and by[0].value == 1)
 
 
-def disjuncts(node: Expression) -> list[Expression]:
-    """The cases of a condition: `a or b or c` gives three."""
-    if isinstance(node, Connective) and node.operator == "or":
-        return disjuncts(node.left) + disjuncts(node.right)
-    return [node]
-
-
 def _positive(node: Expression) -> set[str]:
     """The names of atoms and bags under nothing but `and` and `or`."""
     if isinstance(node, Connective) and node.operator in ("and", "or"):
         return _positive(node.left) | _positive(node.right)
-    return _names_in(node) if isinstance(node, Atom | Member) else set()
-
-
-def _names_in(node: Expression) -> set[str]:
-    """The names that an expression mentions, with or without an attribute."""
-    names = {n.name for n in walk(node) if isinstance(n, Name)}
-    return names | {n.binder for n in walk(node) if isinstance(n, Attribute)}
+    return names_in(node) if isinstance(node, Atom | Member) else set()
 
 
 @dataclass
@@ -237,7 +225,7 @@ class _Lowering:
         for parameter in self.parameters:
             self.column_of(parameter.name)
         # A name of several conjuncts is one thing in all of them, in whatever order they stand.
-        plain = [_names_in(p) for p in parts if not isinstance(p, Not | Aggregate)]
+        plain = [names_in(p) for p in parts if not isinstance(p, Not | Aggregate)]
         for name in self.scope.own:
             if self._known(name) is None and sum(name in names for names in plain) > 1:
                 self.column_of(name)
@@ -403,11 +391,11 @@ class _Lowering:
     def _inside(self, node: Aggregate) -> _Lowering:
         """The plan inside an aggregate, on the rows of this one."""
         inner = self.scope.inside(node)
-        for name in sorted(_names_in(node) & set(self.scope.sorts)):
+        for name in sorted(names_in(node) & set(self.scope.sorts)):
             self.column_of(name)
         counted = tuple(Parameter(n, sort) for n, sort in inner.binders.items() if n not in self.scope.sorts)
         if node.function != "exists":
-            names = set().union(_positive(node.where), *(_names_in(t) for t in node.terms))
+            names = set().union(_positive(node.where), *(names_in(t) for t in node.terms))
             counted += tuple(Parameter(n, sort) for n, sort in inner.own.items() if n in names)
         return _Lowering(self.facts, counted, node.where, inner, outer=self, prefix=self._prefix())
 
@@ -426,11 +414,11 @@ class _Lowering:
 
     def _unbound(self, node: Expression) -> set[str]:
         """The existential names of a condition that nothing outside it has bound."""
-        names = (_names_in(node) & set(self.scope.sorts)) - set(self.scope.binders)
+        names = (names_in(node) & set(self.scope.sorts)) - set(self.scope.binders)
         return {name for name in names if self._known(name) is None}
 
     def _exists(self, node: Expression) -> Condition:
-        for name in sorted(_names_in(node) & set(self.scope.binders)):
+        for name in sorted(names_in(node) & set(self.scope.binders)):
             self.column_of(name)
         inner = _Lowering(self.facts, (), node, self.scope, outer=self, prefix=self._prefix())
         return Exists(inner.subplan())
@@ -481,7 +469,7 @@ class _Lowering:
             case Aggregate(function, terms, _):
                 inner = self._inside(node)
                 figures = tuple(inner.number(t) for t in terms) or tuple(inner.own_columns())
-                keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(_names_in(node)) if n in self.columns))
+                keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(names_in(node)) if n in self.columns))
                 if len(keys) > 1 and self.outer is None and self._is_joined(keys):
                     base = Plan(tuple(self.scans), tuple(self.equalities))
                     return Figure(function, figures, inner.subplan(), keys, base)

@@ -168,11 +168,11 @@ def substituted(node: Any, columns: Mapping[Column, Column]) -> Any:
     return replace(node, **{f.name: substituted(getattr(node, f.name), columns) for f in fields(node)})
 
 
-def _plans_in(node: Condition | Term) -> Iterator[Plan]:
+def _plans_in(node: Any) -> Iterator[Plan]:
     if isinstance(node, Exists | Figure):
         yield from node.plan.nested()
     for each in fields(node):
         value = getattr(node, each.name)
         for child in value if isinstance(value, tuple) else (value,):
             if is_dataclass(child) and not isinstance(child, Plan):
-                yield from _plans_in(child)  # type: ignore[arg-type]
+                yield from _plans_in(child)

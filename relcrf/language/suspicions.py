@@ -8,15 +8,14 @@ from relcrf.errors import Diagnostic, Span
 from relcrf.language.render import expression as render_expression
 from relcrf.model.expressions import (
     Atom,
-    Attribute,
     Comparison,
     Connective,
     Expression,
     Member,
-    Name,
     TupleAttribute,
     children,
     conjuncts,
+    names_in,
     renamed,
     walk,
 )
@@ -63,12 +62,6 @@ def tied(scope: Scope, over: tuple[Expression, ...] = ()) -> list[list[str]]:
                 tie({n for n in names_in(node) if n in group})
     parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
     return [[b for b in scope.binders if b in part] for part in parts]
-
-
-def names_in(expression: Expression) -> set[str]:
-    """The names that an expression mentions, with or without an attribute."""
-    names = {node.name for node in walk(expression) if isinstance(node, Name)}
-    return names | {node.binder for node in walk(expression) if isinstance(node, Attribute)}
 
 
 def grounded_twice(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:

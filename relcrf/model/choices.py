@@ -9,7 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from relcrf.model.expressions import Atom, Attribute, Connective, Expression, Member, Name, conjuncts, walk
+from relcrf.model.expressions import (
+    Atom,
+    Connective,
+    Expression,
+    Member,
+    Name,
+    conjuncts,
+    disjuncts,
+    names_in,
+)
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Declaration, Derived, ModelSpec, Nearest, Parameter, RandomRelation, Rule, Template
 from relcrf.model.typing import Scope
@@ -43,7 +52,7 @@ def _named(spec: ModelSpec, declaration: Template | RandomRelation | Derived) ->
     for k, part in enumerate(parts):
         if isinstance(part, Connective) and part.operator == "or":
             others = parts[:k] + parts[k + 1 :]
-            names = _names(part) & ({*scope.binders} | set().union(*(_names(p) for p in others)))
+            names = names_in(part) & ({*scope.binders} | set().union(*(names_in(p) for p in others)))
             shared = [name for name in scope.sorts if name in names]
             if _is_worth_it(part, others, set(shared)):
                 hidden = f"{declaration.name}, or {k + 1}"
@@ -64,21 +73,8 @@ def _is_worth_it(choice: Expression, others: list[Expression], shared: set[str])
     """Whether every case binds all names, and nothing else does."""
     if len(shared) < 2 or any(shared <= _bound(p) for p in others):
         return False
-    return all(shared <= set().union(*(_bound(p) for p in conjuncts(case))) for case in _cases(choice))
-
-
-def _cases(node: Expression) -> Iterator[Expression]:
-    if isinstance(node, Connective) and node.operator == "or":
-        yield from _cases(node.left)
-        yield from _cases(node.right)
-    else:
-        yield node
+    return all(shared <= set().union(*(_bound(p) for p in conjuncts(case))) for case in disjuncts(choice))
 
 
 def _bound(node: Expression) -> set[str]:
-    return _names(node) if isinstance(node, Atom | Member) else set()
-
-
-def _names(node: Expression) -> set[str]:
-    names = {n.name for n in walk(node) if isinstance(n, Name)}
-    return names | {n.binder for n in walk(node) if isinstance(n, Attribute)}
+    return names_in(node) if isinstance(node, Atom | Member) else set()

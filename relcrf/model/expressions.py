@@ -230,3 +230,16 @@ def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:
     if isinstance(expression, Connective) and expression.operator == "and":
         return conjuncts(expression.left) + conjuncts(expression.right)
     return (expression,)
+
+
+def disjuncts(expression: Expression) -> tuple[Expression, ...]:
+    """The cases of a condition: `a or b or c` gives three."""
+    if isinstance(expression, Connective) and expression.operator == "or":
+        return disjuncts(expression.left) + disjuncts(expression.right)
+    return (expression,)
+
+
+def names_in(expression: Expression) -> set[str]:
+    """The names that an expression mentions, with or without an attribute."""
+    names = {node.name for node in walk(expression) if isinstance(node, Name)}
+    return names | {node.binder for node in walk(expression) if isinstance(node, Attribute)}

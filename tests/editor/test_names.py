@@ -255,3 +255,14 @@ def test_unfinished_texts_end_where_the_parser_ends_them():
     text = Text('entity A { x : "\nrelation R(a: A)\npredict "  relation S(a: A)\n')
     assert [piece.texts[0] for piece in text.pieces] == ["entity", "relation", "relation"]
     assert text.pieces[1].texts[-2:] == ("predict", '"  ')
+
+
+def test_a_failure_of_the_checker_is_shown_and_not_taken_for_a_sound_model(monkeypatch):
+    def broken(*arguments):
+        raise RuntimeError("a bug")
+
+    for name in ("read", "check"):
+        with monkeypatch.context() as patched:
+            patched.setattr(f"relcrf.editor.document.{name}", broken)
+            found = Document("entity E { predict s : bool }\ntemplate t(e: E) over e.s\n", None).diagnostics
+        assert [d.code for d in found if d.code == "E070"]

@@ -40,6 +40,21 @@ def fetch(plan: Plan, order: Sequence[str] = ()) -> str:
     return _text(select.order_by(*(exp.column(name, quoted=True) for name in order)) if order else select)
 
 
+def rows(plan: Plan) -> str:
+    """All outputs of all bindings, nothing missing: missing evidence becomes -1 and a feature 0."""
+    values = [_complete(name, exp.cast(term(t), _TYPES[kind])).as_(name, quoted=True) for name, t, kind in plan.outputs]
+    if not plan.is_distinct:
+        return _text(_body(plan, values))
+    names = [exp.column(name, quoted=True).as_(name, quoted=True) for name, _, _ in plan.outputs]
+    return _text(exp.select(*names).from_(_body(plan, [*values, *_bindings(plan)]).distinct().subquery("bindings")))
+
+
+def _complete(output: str, value: exp.Expr) -> exp.Expr:
+    """An output that cannot be missing; scopes and keys never are."""
+    fill = {"e": exp.Neg(this=exp.Literal.number(1)), "f": exp.Literal.number(0)}.get(output[0])
+    return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
+
+
 def create(plan: Plan, table: str) -> str:
     """Makes a table of the distinct bindings, its columns a0, a1, ..."""
     return create_union([plan], table)

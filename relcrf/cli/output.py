@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from relcrf.data.dataset import DEFAULT_MEMORY
+from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.learning.lbfgs import State

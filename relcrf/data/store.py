@@ -1,0 +1,129 @@
+"""The DuckDB database behind a dataset: its memory, its temporary folder, and what is put into it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from relcrf.errors import Diagnostic, UsageError
+
+DEFAULT_MEMORY = "1GB"
+"""DuckDB's buffers; what does not fit is spilled to disk. NumPy's arrays come on top."""
+
+BATCH = 50_000
+"""Rows that a reader holds in Python at a time."""
+
+
+def quoted(name: str) -> str:
+    """A SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without its details."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+class Store:
+    """An embedded database of its own, gone with the object.
+
+    Args:
+        memory: limit of DuckDB's buffers, such as `500MB`.
+
+    Raises:
+        UsageError: where `memory` is no size.
+    """
+
+    def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
+        if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?B|B)", memory.strip(), flags=re.IGNORECASE):
+            hint = "write a size such as 500MB or 2GB"
+            raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
+        self.memory = memory.strip()
+        self._root = Path(tempfile.mkdtemp(prefix="relcrf-"))
+        weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        self._numbers = count(1)
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": self.memory,
+            "temp_directory": str(self.folder()),
+            "autoinstall_known_extensions": False,
+        }
+        try:
+            self.connection = duckdb.connect(config=config)
+        except duckdb.Error as error:
+            message = f"'{memory}' of memory cannot be given to DuckDB"
+            raise UsageError(
+                Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
+            ) from None
+        self._frames: dict[str, Any] = {}
+        self.connection.execute("SET enable_progress_bar = false")
+
+    def new_name(self, kind: str) -> str:
+        """A name that nothing else in the store has."""
+        return f"{kind}{next(self._numbers)}"
+
+    def folder(self) -> Path:
+        """A new, empty folder, removed with the store."""
+        folder = self._root / self.new_name("folder")
+        folder.mkdir()
+        return folder
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own that sees all that is in the store."""
+        cursor = self.connection.cursor()
+        for view, frame in self._frames.items():
+            cursor.register(view, frame)
+        return cursor
+
+    def add_frame(self, frame: Any) -> str:
+        """A table expression for a data frame, which is scanned where it is.
+
+        Raises:
+            duckdb.Error, TypeError: where it is none.
+        """
+        view = self.new_name("frame")
+        self.connection.register(view, frame)
+        self._frames[view] = frame
+        return view
+
+    def keep_frame(self, frame: Any) -> str:
+        """As `add_frame`, of what can be read once: its rows are kept."""
+        view = self.new_name("frame")
+        self.connection.register(view, frame)
+        try:
+            return self.add_query(f"SELECT * FROM {view}")
+        finally:
+            self.connection.unregister(view)
+
+    def add_query(self, query: str, values: Sequence[Any] = ()) -> str:
+        """A table expression for the rows of a query, which are kept."""
+        name = self.new_name("rows")
+        self.connection.execute(f"CREATE TABLE main.{name} AS {query}", list(values))
+        return f"main.{name}"
+
+    def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[Sequence[Any]]]) -> str:
+        """A table expression for rows that come in batches, which are kept.
+
+        Args:
+            columns: DuckDB's type of each column by its name.
+            batches: of rows, each a value for every column.
+        """
+        name = self.new_name("rows")
+        declared = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
+        self.connection.execute(f"CREATE TABLE main.{name} ({declared})")
+        for batch in batches:
+            self.append(f"main.{name}", tuple(columns.values()), batch)
+        return f"main.{name}"
+
+    def append(self, table: str, types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """Adds rows to a table that `add_rows` made."""
+        if rows:
+            values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
+            self.connection.execute(f"INSERT INTO {table} SELECT {values}", [list(c) for c in zip(*rows, strict=True)])

@@ -63,13 +63,13 @@ def run_queries(queries: Sequence[Query], given: Sequence[Found], store: Store) 
     config: dict[str, str | bool | int | float | list[str]] = {
         "memory_limit": store.memory,
         "temp_directory": str(spill),  # DuckDB may always read this folder: it holds nothing else
-        "enable_external_access": False,
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
         "python_enable_replacements": False,
-        "lock_configuration": True,
     }
     with duckdb.connect(str(file), config=config) as connection:
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
         for name in order:
             query = named[name]
             try:

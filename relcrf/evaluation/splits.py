@@ -20,7 +20,8 @@ class Split:
     Args:
         name: of what divides them: a column, or `fold`, or `part`.
         fold: of each variable, an index into `values`, shape (n_variables,).
-        values: the names of the folds: of a column its distinct values, sorted; else `1`, `2`, ... or `hidden`, `rest`.
+        values: the names of the folds: of a column its distinct values, sorted; else `1`, `2`, ... as far as something
+            is in them, or `hidden`, `rest`.
     """
 
     name: str
@@ -59,8 +60,8 @@ def split_by(grounding: Grounding, plan: SplitPlan | str) -> Split:
         case FoldSplit(folds, seed):
             # What is predicted about one thing stays together: the owner's name is hashed, and no attribute.
             hashes = [_hashes(grounding, block, f"{seed}\0{block.owner}") for block in grounding.blocks]
-            fold = (np.concatenate(hashes) % np.uint64(folds)).astype(np.int64)
-            return Split(str(plan), fold, tuple(str(k + 1) for k in range(folds)))
+            numbers, fold = np.unique(np.concatenate(hashes) % np.uint64(folds), return_inverse=True)
+            return Split(str(plan), fold, tuple(str(number + 1) for number in numbers.tolist()))
         case HideSplit(share, seed):
             hashes = [_hashes(grounding, block, f"{seed}\0{block.name}") for block in grounding.blocks]
             rest = np.concatenate(hashes) >= np.uint64(share * 2**64)

@@ -193,7 +193,8 @@ class Dataset:
                 if not isinstance(entry.source, QueryEntry):
                     given[entry.name] = self._open(entry)
             except DataError as error:
-                problems += error.diagnostics
+                # What a database refuses is mended in the manifest; what is wrong with a file, in the file.
+                problems += [replace(d, place=entry.source_place) if d.code == "E235" else d for d in error.diagnostics]
         if problems:
             raise DataError(problems)
         queries = [

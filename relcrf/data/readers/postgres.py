@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import duckdb
+
 from relcrf.data.extras import require
 from relcrf.data.readers.base import Found, literal
 from relcrf.data.store import Store, first_line, quoted
@@ -84,9 +86,11 @@ def _connected(url: str) -> Iterator[tuple[Any, str]]:
             yield connection, place
     except psycopg.Error as error:
         notes = tuple(line.strip() for line in str(error).splitlines() if line.strip())[:4]
-        message = "PostgreSQL refused" if error.sqlstate else "the PostgreSQL server cannot be read"
-        hint = "check the URL, the server and your rights: psql takes the same URL"
-        raise DataError(Diagnostic("E235", message, DataPlace(place), hint, notes)) from None
+        hint = "mend the SQL, or ask for the right to read" if error.sqlstate else "psql should take the same URL"
+        raise DataError(Diagnostic("E235", f"{place} cannot be read", DataPlace(place), hint, notes)) from None
+    except duckdb.Error as error:
+        notes = (first_line(error),)
+        raise DataError(Diagnostic("E235", f"rows of {place} cannot be kept", DataPlace(place), notes=notes)) from None
 
 
 def _masked(url: str) -> str:

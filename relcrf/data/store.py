@@ -108,12 +108,12 @@ class Store:
         self.connection.execute(f"CREATE TABLE main.{name} AS {query}", list(values))
         return f"main.{name}"
 
-    def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[Sequence[Any]]]) -> str:
+    def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[list[Any]]]) -> str:
         """A table expression for rows that come in batches, which are kept.
 
         Args:
             columns: DuckDB's type of each column by its name.
-            batches: of rows, each a value for every column.
+            batches: of rows; each has a list of values for every column.
         """
         name = self.new_name("rows")
         declared = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
@@ -122,8 +122,7 @@ class Store:
             self.append(f"main.{name}", tuple(columns.values()), batch)
         return f"main.{name}"
 
-    def append(self, table: str, types: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Adds rows to a table that `add_rows` made."""
-        if rows:
-            values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
-            self.connection.execute(f"INSERT INTO {table} SELECT {values}", [list(c) for c in zip(*rows, strict=True)])
+    def append(self, table: str, types: Sequence[str], columns: Sequence[list[Any]]) -> None:
+        """Adds rows to a table that `add_rows` made: a list of values for every column."""
+        values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
+        self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))

@@ -298,3 +298,32 @@ def test_a_damaged_file_behind_sql(folder):
     (folder / "pages.csv").write_text("id,label\n1,2\n3,4,5\n")
     (problem,) = mistakes(folder, "[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = 'SELECT * FROM page'\n")
     assert problem.code == "E204"
+
+
+def test_the_things_of_ground_atoms_come_from_a_query(tmp_path):
+    (tmp_path / "smoke.db").write_text("Friends(Anna, Bob)\nFriends(Bob, Carl)\nSmokes(Anna)\n!Smokes(Bob)\n")
+    data = dataset(
+        tmp_path,
+        """
+[tables.friends]
+file = "smoke.db"
+table = "Friends"
+[tables.smokes]
+file = "smoke.db"
+table = "Smokes"
+open = true
+[tables.person]
+sql = "SELECT a0 AS id FROM friends UNION SELECT a1 FROM friends UNION SELECT a0 FROM smokes"
+""",
+    )
+    grounding = relcrf.parse(
+        "entity Person relation Friends(a: Person, b: Person) predict relation Smokes(x: Person)\n"
+        "template t(a: Person, b: Person) where Friends(a, b) over Smokes(a) == Smokes(b)"
+    ).ground(data)
+    assert {grounding.label(v): int(s) for v, s in enumerate(grounding.states)} == {
+        "Smokes(Anna)": 1,
+        "Smokes(Bob)": 0,
+        "Smokes(Carl)": -1,
+    }
+    with pytest.raises(DataError, match=r"E232.*has 2 tables"):
+        dataset(tmp_path, '[tables.friends]\nfile = "smoke.db"\n')

@@ -327,7 +327,7 @@ def test_rows_stay_out_of_python(tmp_path, monkeypatch):
     sizes = []
     append = Store.append
     monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH", 5000)
-    monkeypatch.setattr(Store, "append", lambda self, *a: (sizes.append(len(a[2])), append(self, *a)))
+    monkeypatch.setattr(Store, "append", lambda self, *a: (sizes.append(len(a[2][0])), append(self, *a)))
     dataset = relcrf.Dataset(tmp_path)
     assert sizes == [5000, 5000, 2000]
     found = f"SELECT count(*), sum(id), count(DISTINCT name) FROM {dataset.find('t').scan}"

@@ -113,5 +113,7 @@ def _text(constant: str) -> str:
 
 
 def _flush(predicate: _Predicate, store: Store) -> None:
-    store.append(predicate.table, ["VARCHAR"] * (predicate.arity + 1), predicate.rows)
+    columns = [list(column) for column in zip(*predicate.rows, strict=True)]
+    if columns:
+        store.append(predicate.table, ["VARCHAR"] * len(columns), columns)
     predicate.rows = []

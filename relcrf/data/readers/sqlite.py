@@ -64,11 +64,11 @@ def _copy(database: sqlite3.Connection, table: str, store: Store) -> str:
     kinds = database.execute(f"SELECT {has} FROM {quoted(table)}").fetchone()
     types = {c: _type(*kinds[4 * k : 4 * k + 4]) for k, c in enumerate(columns)}
     rows = database.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)}")
-    as_text = [kind == "VARCHAR" for kind in types.values()]
 
-    def batches() -> Iterator[list[tuple[Any, ...]]]:
+    def batches() -> Iterator[list[list[Any]]]:
         while batch := rows.fetchmany(BATCH):
-            yield [tuple(_text(v) if t else v for v, t in zip(row, as_text, strict=True)) for row in batch]
+            cells = zip(zip(*batch, strict=True), types.values(), strict=True)
+            yield [[*map(_text, column)] if kind == "VARCHAR" else list(column) for column, kind in cells]
 
     return store.add_rows(types, batches())
 

@@ -7,22 +7,21 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.execution.environment import ONE_THREAD, environment
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOG = """\
 rootLogger.level = error
-logger.repl.name = org.apache.spark.repl.Main
-logger.repl.level = error
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -50,7 +49,7 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
     """
     _demand_packages()
     local = master.startswith("local")
-    with _environment(_local_variables(_scratch()) if local else {}):
+    with environment(_local_variables(_scratch()) if local else {}):
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -63,8 +62,9 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
         except (PySparkException, Py4JError) as error:
             hint = "look at what Spark wrote above, at the master's spelling, and at the memory; Spark 4 needs Java 17 or later"
             message = f"Spark does not start at master '{master}'"
-            raise UsageError(Diagnostic("E361", message, hint=hint, notes=(_reason(error),))) from None
+            raise UsageError(Diagnostic("E361", message, hint=hint, notes=reasons(error))) from None
     session.sparkContext.setLogLevel("ERROR")
+    atexit.register(session.stop)  # before the folder goes; for who has stopped it already, this does nothing
     return session
 
 
@@ -79,12 +79,18 @@ def _demand_packages() -> None:
         raise UsageError(Diagnostic("E360", f"Spark needs Java, and there is {where}", hint=hint))
 
 
-def _reason(error: Exception) -> str:
-    """The line that says what went wrong; py4j's own first line only says where it was called."""
-    lines = [line.lstrip(": ") for line in str(error).splitlines() if line.strip()]
-    return next(
-        (line for line in lines if not line.startswith("An error occurred while calling")), type(error).__name__
+def reasons(error: Exception) -> tuple[str, ...]:
+    """The lines of an error of Spark that say what went wrong: neither where it was called, nor the traces of its stacks."""
+    places = (
+        "An error occurred while calling",
+        "An exception was thrown from",
+        "Traceback",
+        "Driver stacktrace",
+        " ",
+        "\t",
     )
+    lines = [line.removeprefix(": ") for line in str(error).splitlines() if line and not line.startswith(places)]
+    return tuple(lines[:3]) or (type(error).__name__,)
 
 
 def _settings(memory: str) -> dict[str, str]:
@@ -94,6 +100,7 @@ def _settings(memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.catalogImplementation": "in-memory",
+        **{f"spark.executorEnv.{name}": value for name, value in ONE_THREAD.items()},
     }
 
 
@@ -105,7 +112,7 @@ def _local_settings(scratch: Path) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.locality.wait": "0",
         "spark.local.dir": str(scratch / "blocks"),
-        "spark.executorEnv.PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
     }
 
 
@@ -118,21 +125,6 @@ def _local_variables(scratch: Path) -> dict[str, str]:
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """The variables are set within, and are as before afterwards."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @cache

@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
+import warnings
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,9 +48,10 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
     Raises:
         UsageError: pyspark or Java is missing (E360), or Spark does not start (E361).
     """
-    _demand_packages()
+    demand_spark()
     local = master.startswith("local")
-    with environment(_local_variables(_scratch()) if local else {}):
+    with environment(_local_variables(_scratch()) if local else {}), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the version of pandas, of which nothing is used here
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
@@ -68,7 +70,12 @@ def spark_session(master: str, *, memory: str = "1g") -> SparkSession:
     return session
 
 
-def _demand_packages() -> None:
+def demand_spark() -> None:
+    """Nothing where pyspark and Java are installed.
+
+    Raises:
+        UsageError: one of them is missing (E360).
+    """
     if find_spec("pyspark") is None:
         message, hint = "Spark needs the package pyspark", "install it with: pip install 'relcrf[spark]'"
         raise UsageError(Diagnostic("E360", message, hint=hint))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from executor_processes import executor_pids, gone
 from logistic_shards import N_WEIGHTS, LogisticLoss, die, fail, make_shards, process, refuse, scalar, threads
 
 from relcrf.errors import DataError, UsageError
@@ -22,6 +24,7 @@ from relcrf.execution.spark import SparkExecutor
 from relcrf.learning.lbfgs import Lbfgs
 
 ZEROS = np.zeros(N_WEIGHTS)
+DOCS = Path(__file__).parents[2] / "docs" / "distributed.md"
 SUPPORT = Path(__file__).parents[1] / "support"
 
 
@@ -209,6 +212,14 @@ def test_workers_end_with_the_driver(number, shards, tmp_path):
     assert gone(pids)
 
 
+def test_the_example_of_the_docs(tmp_path):
+    task, script = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "my_tasks.py").write_text(task)
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("equal\n", "")
+
+
 # Spark.
 
 
@@ -245,38 +256,3 @@ def learn_and_kill(executor, shards, learnt, victim):
     found = learn(executor, shards, LogisticLoss(pause=0.02), before)
     assert killed == [victim]
     assert_same_bits(found, learnt)
-
-
-def executor_pids() -> list[int]:
-    """The executors of Spark among the descendants of this process."""
-    parents = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            stat = (folder / "stat").read_text().rpartition(")")[2].split()
-            parents[int(folder.name)] = int(stat[1]), (folder / "cmdline").read_text()
-        except FileNotFoundError:
-            continue
-    found = []
-    for pid, (parent, command) in parents.items():
-        if "CoarseGrainedExecutorBackend" in command:
-            while parent not in (0, os.getpid()):
-                parent = parents[parent][0]
-            found += [pid] if parent else []
-    return sorted(found)
-
-
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
-    """Whether the processes end within some seconds."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if not any(Path(f"/proc/{pid}").exists() and "Z" not in state(pid) for pid in pids):
-            return True
-        time.sleep(0.05)
-    return False
-
-
-def state(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return "Z"

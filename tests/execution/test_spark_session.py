@@ -22,13 +22,13 @@ try:
     session = spark_session(sys.argv[1])
 except UsageError as error:
     sys.exit(str(error))
-print(session.sparkContext.parallelize([1, 2], 2).sum())
+print(session.sparkContext.parallelize([1, 2], 2).sum())  # and ends without a stop
 """
 
 
 def start(master: str, temporary: Path) -> subprocess.CompletedProcess[str]:
     """Starts Spark in a process of its own, whose temporary folder is given."""
-    command = [sys.executable, "-W", "error", "-c", START, master]
+    command = [sys.executable, "-c", START, master]
     environment = os.environ | {"TMPDIR": str(temporary)}
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
 
@@ -47,15 +47,15 @@ def test_executors_run_this_python_and_this_relcrf_outside_of_site_packages(spar
 
 
 @pytest.mark.slow
-def test_nothing_stays_and_little_is_said(tmp_path):
+def test_nothing_stays_and_little_is_said(spark_installed, tmp_path):
     done = start("local[1]", tmp_path)
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
-    assert len(done.stderr.splitlines()) <= 3, done.stderr
+    assert len(done.stderr.splitlines()) <= 1, done.stderr
     assert [p.name for p in tmp_path.glob("relcrf-spark-*")] == []
 
 
 @pytest.mark.slow
-def test_master_that_is_none(tmp_path):
+def test_master_that_is_none(spark_installed, tmp_path):
     done = start("local[two]", tmp_path)
     assert done.returncode == 1
     assert "error[E361]: Spark does not start at master 'local[two]'" in done.stderr

@@ -14,7 +14,7 @@ from relcrf.execution.base import AbstractExecutor, T, Work, consecutive
 from relcrf.execution.spark_session import reasons
 
 if TYPE_CHECKING:
-    from pyspark import Broadcast
+    from pyspark import RDD, Broadcast
     from pyspark.sql import SparkSession
 
 
@@ -33,18 +33,17 @@ class SparkExecutor(AbstractExecutor):
 
     def __init__(self, session: SparkSession) -> None:
         self._context = session.sparkContext
+        self._shards: list[Path] = []
+        self._runs: RDD[tuple[int, list[Path]]] | None = None
 
     def _spread(self, work: Work[T], shards: Sequence[Path], weights: np.ndarray) -> Iterator[T]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        runs = consecutive(len(shards), self._context.defaultParallelism)
-        items = [(run.start, shards[run.start : run.stop]) for run in runs]
+        runs = self._dealt(list(shards))
         broadcast = self._context.broadcast(weights)
         try:
-            answers = (
-                self._context.parallelize(items, max(1, len(items))).mapPartitions(_Remote(work, broadcast)).collect()
-            )
+            answers = runs.mapPartitions(_Remote(work, broadcast)).collect()
         except (PySparkException, Py4JError) as error:
             hint = "look at the log of the executors; out of memory, more executors or smaller shards help"
             raise UsageError(Diagnostic("E364", "Spark gave up", hint=hint, notes=reasons(error))) from error
@@ -54,6 +53,24 @@ class SparkExecutor(AbstractExecutor):
             if isinstance(answer, RelcrfError):
                 raise answer
             yield from answer
+
+    def _dealt(self, shards: list[Path]) -> RDD[tuple[int, list[Path]]]:
+        """A run of shards for each core, as a collection that the executors keep: Spark sends work to where its data is.
+
+        So an executor mostly has the shards that it has loaded before. They are dealt anew when cores have come.
+        """
+        n_cores = self._context.defaultParallelism
+        if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():
+            self.close()
+            runs = [(run.start, shards[run.start : run.stop]) for run in consecutive(len(shards), n_cores)]
+            self._runs, self._shards = self._context.parallelize(runs, n_cores).cache(), shards
+        return self._runs
+
+    def close(self) -> None:
+        """Forgets who has which shards. The session runs on."""
+        if self._runs is not None:
+            self._runs.unpersist()
+            self._runs = None
 
 
 @dataclass(frozen=True)

@@ -232,6 +232,14 @@ def test_a_killed_executor_of_spark_changes_no_bit(spark, shards, learnt):
 
 
 @pytest.mark.slow
+def test_executors_of_spark_mostly_keep_their_shards(spark, shards):
+    with SparkExecutor(spark) as executor:
+        first = executor.map(process, shards, ZEROS)
+        assert len({pid for _, pid in first}) == 2
+        assert sum(executor.map(process, shards, ZEROS) == first for _ in range(9)) >= 7  # by chance, in 1 of 10 runs
+
+
+@pytest.mark.slow
 def test_spark_that_gives_up(spark, shards):
     with pytest.raises(UsageError) as raised:
         SparkExecutor(spark).map(fail, shards, ZEROS)

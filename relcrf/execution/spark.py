@@ -61,16 +61,9 @@ class SparkExecutor(AbstractExecutor):
         """
         n_cores = self._context.defaultParallelism
         if self._runs is None or self._shards != shards or n_cores > self._runs.getNumPartitions():
-            self.close()
             runs = [(run.start, shards[run.start : run.stop]) for run in consecutive(len(shards), n_cores)]
             self._runs, self._shards = self._context.parallelize(runs, n_cores).cache(), shards
         return self._runs
-
-    def close(self) -> None:
-        """Forgets who has which shards. The session runs on."""
-        if self._runs is not None:
-            self._runs.unpersist()
-            self._runs = None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
     ("errors", "resources"),
     ("execution",),
+    ("columns",),
     ("model",),
     ("language",),
     ("text",),

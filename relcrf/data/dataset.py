@@ -16,6 +16,7 @@ from typing import Any
 
 import duckdb
 
+from relcrf.columns.growing import Storage
 from relcrf.data.readers.base import AbstractReader
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
 from relcrf.model.spec import folded
@@ -86,11 +87,14 @@ class Dataset:
             raise UsageError(
                 Diagnostic("E311", message, hint="write a size such as 500MB", notes=(_first_line(error),))
             ) from None
+        self.storage = Storage(Path(self._spill), int(1e12))
         self._frames: dict[str, Any] = {}
         self._schemas = 0
         self.connection.execute("SET enable_progress_bar = false")
         self.place = "the given tables" if isinstance(source, Mapping) else str(source)
         self.tables: dict[str, RawTable] = {}
+        self.contents: dict[str, str] = {}
+        """Hashes of tables, by their places, as they are asked for (`contents.py`)."""
         if isinstance(source, Mapping):
             for name, table in source.items():
                 self._add(name, table)

@@ -155,4 +155,6 @@ def _place(diagnostic: Diagnostic) -> tuple[int, int]:
 def _bug(source: Source) -> Diagnostic:
     """That a model without a mark may still be wrong: the checker itself has failed, and the editor must go on."""
     message = "relcrf failed on this model, which is a bug of relcrf and not a mistake of yours"
-    return Diagnostic("E070", message, Span(source, 1, 1, 1, 2), "please report the model and what the server's log says")
+    return Diagnostic(
+        "E070", message, Span(source, 1, 1, 1, 2), "please report the model and what the server's log says"
+    )

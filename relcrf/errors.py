@@ -132,6 +132,10 @@ class RelcrfError(Exception):
         self.diagnostics: tuple[Diagnostic, ...] = tuple(diagnostics)
         super().__init__("\n\n".join(d.render() for d in self.diagnostics))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickled as its diagnostics, so that it comes back whole from another process."""
+        return type(self), (self.diagnostics,), self.__dict__
+
 
 class ModelError(RelcrfError):
     """The model is wrong: its text does not parse, or its declarations do not fit together."""

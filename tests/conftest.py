@@ -5,4 +5,4 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from postgres import postgres  # noqa: F401
+pytest_plugins = ("postgres", "spark")

@@ -1,0 +1,266 @@
+"""Every executor does the same: results, order, bits, exceptions; and goes on when a worker is killed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from executor_processes import executor_pids, gone
+from logistic_shards import N_WEIGHTS, LogisticLoss, die, fail, make_shards, process, refuse, scalar, threads
+
+from relcrf.errors import DataError, UsageError
+from relcrf.execution.pool import MAX_DEATHS, PoolExecutor
+from relcrf.execution.serial import SerialExecutor
+from relcrf.execution.spark import SparkExecutor
+from relcrf.learning.lbfgs import Lbfgs
+
+ZEROS = np.zeros(N_WEIGHTS)
+DOCS = Path(__file__).parents[2] / "docs" / "distributed.md"
+SUPPORT = Path(__file__).parents[1] / "support"
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory):
+    return make_shards(tmp_path_factory.mktemp("shards"), 13)
+
+
+@pytest.fixture(params=["serial", "pool", pytest.param("spark", marks=pytest.mark.slow)], scope="module")
+def executor(request):
+    match request.param:
+        case "serial":
+            made = SerialExecutor()
+        case "pool":
+            made = PoolExecutor(2)
+        case "spark":
+            made = SparkExecutor(request.getfixturevalue("spark"))
+    with made:
+        yield made
+
+
+def learn(executor, shards, task=LogisticLoss(), before=lambda evaluation: None):  # noqa: B008 - a frozen value
+    """Learns for 25 iterations; `before` is called before each evaluation with its number."""
+    evaluations = 0
+
+    def objective(point):
+        nonlocal evaluations
+        evaluations += 1
+        before(evaluations)
+        return executor.map_reduce(task, shards, point)
+
+    optimiser = Lbfgs(tolerance=0.0, value_tolerance=0.0, max_iterations=25)
+    state = optimiser.minimise(objective, optimiser.start(objective, ZEROS))
+    assert state.iteration == 25
+    return state
+
+
+@pytest.fixture(scope="module")
+def learnt(shards):
+    """What one process learns."""
+    return learn(SerialExecutor(), shards)
+
+
+def assert_same_bits(state, other):
+    assert state.value == other.value
+    assert state.point.tobytes() == other.point.tobytes()
+    assert state.gradient.tobytes() == other.gradient.tobytes()
+
+
+def test_learning_lowers_the_value(learnt, shards):
+    at_zero, _ = SerialExecutor().map_reduce(LogisticLoss(), shards, ZEROS)
+    assert learnt.value < 0.2 * at_zero
+
+
+def test_learning_has_the_same_bits(executor, shards, learnt):
+    assert_same_bits(learn(executor, shards), learnt)
+
+
+@pytest.mark.parametrize("workers", [1, 3, 20])
+def test_learning_has_the_same_bits_with_any_number_of_workers(workers, shards, learnt):
+    with PoolExecutor(workers) as pool:
+        value, gradient = pool.map_reduce(LogisticLoss(), shards, learnt.point)
+    assert (value, gradient.tobytes()) == (learnt.value, learnt.gradient.tobytes())
+
+
+def test_results_come_in_the_order_of_the_shards(executor, shards):
+    assert [name for name, _ in executor.map(process, shards, ZEROS)] == [p.name for p in shards]
+
+
+def test_no_shard_at_all(executor):
+    value, gradient = executor.map_reduce(LogisticLoss(), [], ZEROS)
+    assert value == 0.0
+    assert gradient.tolist() == ZEROS.tolist()
+    assert executor.map(process, [], ZEROS) == []
+
+
+def test_a_mistake_of_the_user_comes_back_whole(executor, shards):
+    with pytest.raises(DataError) as raised:
+        executor.map(refuse, shards, ZEROS)
+    assert str(raised.value).splitlines()[:2] == ["error[E336]: damaged", " --> shard-3, row 5"]
+    assert raised.value.__notes__ == [f"in shard {shards[3]}"]
+
+
+@pytest.mark.parametrize("made", [SerialExecutor, lambda: PoolExecutor(2)], ids=["serial", "pool"])
+def test_any_exception_comes_back_as_itself_with_the_shard(made, shards):
+    with made() as executor:
+        with pytest.raises(ZeroDivisionError, match="three") as raised:
+            executor.map(fail, shards, ZEROS)
+        assert raised.value.__notes__ == [f"in shard {shards[3]}"]
+        assert executor.map(fail, shards[:3], ZEROS) == [1, 1, 1]
+
+
+def test_a_gradient_of_another_shape_is_a_bug_of_the_task(shards):
+    with pytest.raises(ValueError, match=r"shape \(1,\), and the weights \(30,\)"):
+        SerialExecutor().map_reduce(scalar, shards, ZEROS)
+
+
+# A pool of processes.
+
+
+def test_a_worker_keeps_its_shards_and_has_one_thread(shards):
+    before = dict(os.environ)
+    with PoolExecutor(3) as pool:
+        first = pool.map(process, shards, ZEROS)
+        assert pool.map(process, shards, ZEROS) == first
+        assert sorted(Counter(pid for _, pid in first).values()) == [4, 4, 5]
+        assert os.getpid() not in {pid for _, pid in first}
+        assert set(pool.map(threads, shards, ZEROS)) == {"1"}
+    assert dict(os.environ) == before
+
+
+def test_a_closed_pool_starts_anew(shards):
+    with PoolExecutor(1) as pool:
+        ((_, first),) = pool.map(process, shards[:1], ZEROS)
+        pool.close()
+        ((_, second),) = pool.map(process, shards[:1], ZEROS)
+    assert first != second
+
+
+def test_a_killed_worker_changes_no_bit(shards, learnt):
+    with PoolExecutor(2) as pool:
+        victim = pool.map(process, shards, ZEROS)[0][1]
+        learn_and_kill(pool, shards, learnt, victim)
+        after = {pid for _, pid in pool.map(process, shards, ZEROS)}
+    assert victim not in after
+    assert len(after) == 2
+
+
+def test_a_worker_killed_at_rest_changes_nothing(shards):
+    with PoolExecutor(2) as pool:
+        os.kill(pool.map(process, shards, ZEROS)[0][1], signal.SIGKILL)
+        time.sleep(0.2)
+        assert pool.map(fail, shards[:3], ZEROS) == [1, 1, 1]
+
+
+def test_workers_that_always_die(shards):
+    with PoolExecutor(1) as pool, pytest.raises(UsageError) as raised:
+        pool.map(die, shards[:2], ZEROS)
+    (problem,) = raised.value.diagnostics
+    assert problem.code == "E363"
+    assert problem.message == f"a worker process died {MAX_DEATHS + 1} times over {shards[0]}"
+
+
+def test_no_workers():
+    with pytest.raises(UsageError, match="E362"):
+        PoolExecutor(0)
+
+
+SLOW = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+from logistic_shards import LogisticLoss, N_WEIGHTS, process
+from relcrf.execution.pool import PoolExecutor
+
+if __name__ == "__main__":
+    shards = [Path(p) for p in sys.argv[2:]]
+    with PoolExecutor(2) as pool:
+        print(*{pid for _, pid in pool.map(process, shards, np.zeros(1))}, flush=True)
+        pool.map_reduce(LogisticLoss(pause=20.0), shards, np.zeros(N_WEIGHTS))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_workers_end_with_the_driver(number, shards, tmp_path):
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW)
+    command = [sys.executable, str(script), str(SUPPORT), *map(str, shards)]
+    driver = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    with driver:
+        pids = [int(pid) for pid in driver.stdout.readline().split()]
+        assert len(pids) == 2
+        time.sleep(0.3)
+        if number == signal.SIGINT:
+            os.killpg(driver.pid, number)  # as a terminal does
+        else:
+            driver.kill()
+        _, said = driver.communicate(timeout=10)
+    if number == signal.SIGINT:
+        assert said.count("Traceback") == 1
+        assert said.strip().endswith("KeyboardInterrupt")
+    assert gone(pids)
+
+
+def test_the_example_of_the_docs(tmp_path):
+    task, script = re.findall(r"^```python\n(.*?)^```", DOCS.read_text(), re.MULTILINE | re.DOTALL)
+    (tmp_path / "my_tasks.py").write_text(task)
+    (tmp_path / "script.py").write_text(script)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.stderr) == ("equal\n", "")
+
+
+# Spark.
+
+
+@pytest.mark.slow
+def test_a_killed_executor_of_spark_changes_no_bit(spark, shards, learnt):
+    executors = executor_pids()
+    assert len(executors) == 2
+    learn_and_kill(SparkExecutor(spark), shards, learnt, executors[0])
+    assert gone(executors[:1])
+
+
+@pytest.mark.slow
+def test_executors_of_spark_mostly_keep_their_shards(spark, shards):
+    with SparkExecutor(spark) as executor:
+        first = executor.map(process, shards, ZEROS)
+        assert len({pid for _, pid in first}) == 2
+        assert sum(executor.map(process, shards, ZEROS) == first for _ in range(9)) >= 7  # by chance, in 1 of 10 runs
+
+
+@pytest.mark.slow
+def test_spark_that_gives_up(spark, shards):
+    with pytest.raises(UsageError) as raised:
+        SparkExecutor(spark).map(fail, shards, ZEROS)
+    (problem,) = raised.value.diagnostics
+    assert problem.code == "E364"
+    assert "ZeroDivisionError: three" in problem.notes
+    assert f"in shard {shards[3]}" in problem.notes
+
+
+def learn_and_kill(executor, shards, learnt, victim):
+    """Learns as `learnt` was while the process `victim` is killed in the middle of an evaluation."""
+    killed = []
+
+    def kill():
+        os.kill(victim, signal.SIGKILL)
+        killed.append(victim)
+
+    def before(evaluation):
+        if evaluation == 10:
+            threading.Timer(0.05, kill).start()
+
+    found = learn(executor, shards, LogisticLoss(pause=0.02), before)
+    assert killed == [victim]
+    assert_same_bits(found, learnt)

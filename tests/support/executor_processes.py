@@ -1,0 +1,42 @@
+"""The processes of executors: which they are, and whether they are gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+
+def executor_pids() -> list[int]:
+    """The executors of Spark among the descendants of this process."""
+    parents = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(stat[1]), (folder / "cmdline").read_text()
+        except FileNotFoundError:
+            continue
+    found = []
+    for pid, (parent, command) in parents.items():
+        if "CoarseGrainedExecutorBackend" in command:
+            while parent not in (0, os.getpid()):
+                parent = parents[parent][0]
+            found += [pid] if parent else []
+    return sorted(found)
+
+
+def gone(pids: list[int], seconds: float = 10.0) -> bool:
+    """Whether the processes end within some seconds."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if not any(Path(f"/proc/{pid}").exists() and "Z" not in _state(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return "Z"

@@ -1,0 +1,86 @@
+"""Shards of a logistic regression, and work on them that a worker can import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from relcrf.errors import DataError, DataPlace, Diagnostic
+
+N_WEIGHTS = 30
+
+
+def make_shards(folder: Path, n_shards: int) -> list[Path]:
+    """Shards of 50 to 250 rows, whose features are of very different sizes: sums in another order have other bits."""
+    random = np.random.default_rng(7)
+    truth = random.normal(size=N_WEIGHTS)
+    shards = []
+    for k in range(n_shards):
+        rows = random.normal(size=(random.integers(50, 250), N_WEIGHTS)) * np.logspace(-1, 1, N_WEIGHTS)
+        labels = random.random(len(rows)) < 1 / (1 + np.exp(-rows @ truth))
+        shards.append(folder / f"shard-{k}")
+        shards[-1].mkdir(parents=True)
+        np.save(shards[-1] / "rows.npy", rows)
+        np.save(shards[-1] / "labels.npy", labels)
+    return shards
+
+
+@lru_cache(maxsize=64)
+def load(shard: Path) -> tuple[np.ndarray, np.ndarray]:
+    return np.load(shard / "rows.npy", mmap_mode="r"), np.load(shard / "labels.npy")
+
+
+@dataclass(frozen=True)
+class LogisticLoss:
+    """Negative log-likelihood with a penalty on each shard; einsum, since the bits of BLAS depend on its threads.
+
+    Args:
+        pause: seconds that each shard takes at least.
+    """
+
+    pause: float = 0.0
+
+    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        time.sleep(self.pause)
+        rows, labels = load(shard)
+        scores = np.einsum("ij,j->i", rows, weights)
+        value = float(np.sum(np.logaddexp(0.0, scores) - labels * scores) + 0.01 * np.sum(weights**2))
+        rest = 1 / (1 + np.exp(-scores)) - labels
+        return value, np.einsum("ij,i->j", rows, rest) + 0.02 * weights
+
+
+def process(shard: Path, weights: np.ndarray) -> tuple[str, int]:
+    """Who works on which shard."""
+    return shard.name, os.getpid()
+
+
+def threads(shard: Path, weights: np.ndarray) -> str | None:
+    return os.environ.get("OMP_NUM_THREADS")
+
+
+def fail(shard: Path, weights: np.ndarray) -> int:
+    if shard.name == "shard-3":
+        raise ZeroDivisionError("three")
+    return 1
+
+
+def refuse(shard: Path, weights: np.ndarray) -> int:
+    """A mistake of the user's that a worker finds."""
+    if shard.name == "shard-3":
+        raise DataError(Diagnostic("E336", "damaged", place=DataPlace(shard.name, 5), hint="copy it again"))
+    return 1
+
+
+def die(shard: Path, weights: np.ndarray) -> int:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return 1
+
+
+def scalar(shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    return 1.0, np.ones(1)

@@ -1,0 +1,36 @@
+"""One Spark of two executors for the whole test run: the fixture `spark`.
+
+A test that starts its own takes `spark_installed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from relcrf.errors import UsageError
+from relcrf.execution.spark_session import demand_spark, spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local-cluster[2,1,1024]"
+
+
+@pytest.fixture(scope="session")
+def spark_installed() -> None:
+    """Skips where pyspark or Java is missing."""
+    try:
+        demand_spark()
+    except UsageError as error:
+        pytest.skip(error.diagnostics[0].message)
+
+
+@pytest.fixture(scope="session")
+def spark(spark_installed: None) -> Iterator[SparkSession]:
+    """A session with two executors, each a process of its own with one core. Starts in 10 to 60 seconds."""
+    session = spark_session(MASTER)
+    yield session
+    session.stop()

@@ -1,6 +1,6 @@
 """The relational plan of a template or a derived relation: scans, equalities, filters, outputs. Data only.
 
-A closed set of nodes, so that every plan prints in every dialect (`sql.py`) and its size can be told before it
+A closed set of nodes, so that every plan prints in every dialect (`dialects`) and its size can be told before it
 runs (`estimate.py`).
 """
 
@@ -28,7 +28,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of the language on terms; `sql.py` knows how each prints, and what it does outside its domain."""
+    """A function of the language on terms; `dialects` know how each prints, and what it does outside its domain."""
 
     name: str
     arguments: tuple[Term, ...]

@@ -30,7 +30,7 @@ class DuckDbEngine(AbstractEngine):
     def rows(self, plan: Plan) -> Iterator[Batch]:
         types = {name: DTYPES[kind] for name, _, kind in plan.outputs}
         with self._cursor() as cursor:
-            yield from stream(cursor.sql(sql.rows(plan)), types)
+            yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), types)
 
     def close(self) -> None:
         """Nothing is held."""

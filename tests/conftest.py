@@ -1,8 +1,8 @@
-"""Shared by all tests: the folder of helpers is importable, and the server of tests/support/postgres.py is a fixture."""
+"""Shared by all tests: the folder of helpers is importable, and its servers are fixtures."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-from postgres import postgres  # noqa: F401
+pytest_plugins = ("postgres", "spark")

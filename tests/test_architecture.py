@@ -10,6 +10,7 @@ import relcrf
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
     ("errors", "resources"),
+    ("execution",),
     ("model",),
     ("language",),
     ("text",),
@@ -30,7 +31,7 @@ LAYERS = (
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")
-OPTIONAL = ("sklearn", "matplotlib", "pandas", "pyarrow")
+OPTIONAL = ("sklearn", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j")
 """Packages of extras, which may be imported where they are needed."""
 
 

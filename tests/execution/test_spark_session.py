@@ -1,0 +1,80 @@
+"""Starting Spark on this machine: this Python in the workers, nothing left behind, and one diagnostic where it cannot be."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import relcrf
+from relcrf.errors import UsageError
+from relcrf.execution import spark_session as module
+from relcrf.execution.spark_session import spark_session
+
+START = """
+import sys
+from relcrf.errors import UsageError
+from relcrf.execution.spark_session import spark_session
+try:
+    session = spark_session(sys.argv[1])
+except UsageError as error:
+    sys.exit(str(error))
+print(session.sparkContext.parallelize([1, 2], 2).sum())
+"""
+
+
+def start(master: str, temporary: Path) -> subprocess.CompletedProcess[str]:
+    """Starts Spark in a process of its own, whose temporary folder is given."""
+    command = [sys.executable, "-W", "error", "-c", START, master]
+    environment = os.environ | {"TMPDIR": str(temporary)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+
+
+@pytest.mark.slow
+def test_executors_run_this_python_and_this_relcrf_outside_of_site_packages(spark):
+    def facts(_):
+        import relcrf
+
+        yield os.getppid(), sys.executable, relcrf.__file__, os.getcwd()
+
+    found = spark.sparkContext.parallelize(range(8), 8).mapPartitions(facts).collect()
+    assert {(python, package) for _, python, package, _ in found} == {(sys.executable, relcrf.__file__)}
+    assert all("site-packages" not in folder for *_, folder in found)
+    assert "SPARK_HOME" not in os.environ
+
+
+@pytest.mark.slow
+def test_nothing_stays_and_little_is_said(tmp_path):
+    done = start("local[1]", tmp_path)
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr
+    assert len(done.stderr.splitlines()) <= 3, done.stderr
+    assert [p.name for p in tmp_path.glob("relcrf-spark-*")] == []
+
+
+@pytest.mark.slow
+def test_master_that_is_none(tmp_path):
+    done = start("local[two]", tmp_path)
+    assert done.returncode == 1
+    assert "error[E361]: Spark does not start at master 'local[two]'" in done.stderr
+    assert "Could not parse Master URL" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_missing_java(monkeypatch, tmp_path):
+    pytest.importorskip("pyspark")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match=r"E360.*none on the PATH(.|\n)*default-jre-headless"):
+        spark_session("local[1]")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UsageError, match=r"E360.*none in JAVA_HOME"):
+        spark_session("local[1]")
+
+
+def test_missing_pyspark(monkeypatch):
+    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"E360.*pyspark(.|\n)*relcrf\[spark\]"):
+        spark_session("local[1]")

@@ -13,6 +13,7 @@ from relcrf.data.binding import bind
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.postgres import PostgresEngine
+from relcrf.grounding.engines.spark import SparkEngine
 from relcrf.grounding.ground import prepare
 from relcrf.grounding.lower import lower_template
 
@@ -45,6 +46,18 @@ def test_every_part_of_the_language_on_postgres(server, data, part):
     with closing(PostgresEngine(server, bound.connection)) as there:
         for plan in found.values():
             agree(here, there, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_the_language_on_spark(spark, tmp_path, data, part):
+    bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data))
+    here = DuckDbEngine(bound.connection)
+    with closing(SparkEngine(spark, bound.connection, tmp_path)) as there:
+        for plan in found.values():
+            agree(here, there, plan)
+    assert list(tmp_path.iterdir()) == []
 
 
 @settings(

@@ -122,7 +122,7 @@ class Block:
         conditions = [_equal(a, b) for a, b in self.plan.equalities]
         conditions += [self.condition(f) for f in self.plan.filters]
         select = exp.select(*columns)
-        for k, source in enumerate((*self.sources, *map(table, self.plan.scans))):
+        for k, source in enumerate((*(s.copy() for s in self.sources), *map(table, self.plan.scans))):
             select = select.from_(source) if k == 0 else select.join(source, join_type="cross")
         return select.where(*conditions) if conditions else select
 
@@ -206,7 +206,7 @@ class Block:
         else:
             kinds = {"sum": _sum, "min": _min, "max": _max, "mean": self.dialect.mean}
             value = kinds[node.function](real(terms[0]))
-        return value.as_("figure", quoted=True)
+        return value.as_("found", quoted=True)
 
 
 def _sum(value: exp.Expr) -> exp.Expr:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, column, number, real, table
+from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, column, number, real
 from relcrf.grounding.dialects.calls import COMMON, LETTERS, binary, case, divide, function, of_reals, size
 from relcrf.grounding.plan import Column, Figure, Plan, substituted
+
 
 class DuckDbDialect(AbstractDialect):
     """Figures over several names are grouped joins, for DuckDB orders the joins of a subquery without regard to the keys."""
@@ -31,11 +32,13 @@ class _GroupingBlock(Block):
         inner = substituted(node, {c: Column("keys", n) for n, c in zip(names, node.keys, strict=True)})
         block = Block(self.dialect, inner.plan, (keys,))
         own = [column(Column("keys", n)) for n in names]
-        select = block.select([*(c.as_(n, quoted=True) for n, c in zip(names, own, strict=True)), block.aggregate(inner)])
+        select = block.select(
+            [*(c.as_(n, quoted=True) for n, c in zip(names, own, strict=True)), block.aggregate(inner)]
+        )
         figures = select.group_by(*(c.copy() for c in own)).subquery("figures")
         pairs = zip(names, node.keys, strict=True)
         same = [exp.EQ(this=column(Column("figures", n)), expression=column(c)) for n, c in pairs]
-        return exp.select(column(Column("figures", "figure"))).from_(figures).where(*same).subquery()
+        return exp.select(column(Column("figures", "found"))).from_(figures).where(*same).subquery()
 
 
 def _cosine(a: exp.Expr, b: exp.Expr) -> exp.Expr:

@@ -104,7 +104,9 @@ class PostgresDialect(AbstractDialect):
     lacking = frozenset({"jaro_winkler"})
 
     def string(self, value: str) -> exp.Expr:
-        return exp.Paren(this=exp.Collate(this=exp.Literal.string(value), expression=exp.to_identifier("C", quoted=True)))
+        return exp.Paren(
+            this=exp.Collate(this=exp.Literal.string(value), expression=exp.to_identifier("C", quoted=True))
+        )
 
     def component(self, vector: exp.Expr, index: int) -> exp.Expr:
         return exp.Anonymous(this="pg_temp.component", expressions=[vector, number(index + 1)])

@@ -13,7 +13,7 @@ import numpy as np
 from relcrf.data.dataset import quoted
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.grounding.dialects.postgres import FUNCTIONS, PostgresDialect
-from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch
+from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch, failed
 from relcrf.grounding.engines.duckdb import beside
 from relcrf.grounding.engines.tables import PlainTable, in_plain_names, plain_table, tables_of
 from relcrf.grounding.plan import Plan
@@ -66,7 +66,9 @@ class PostgresEngine(AbstractEngine):
             if encoding != "UTF8":
                 self.close()
                 message = f"the database's texts are in {encoding}, and the engine 'postgres' needs UTF-8"
-                raise DataError(Diagnostic("E371", message, hint="create a database with: createdb -E UTF8 -T template0"))
+                raise DataError(
+                    Diagnostic("E371", message, hint="create a database with: createdb -E UTF8 -T template0")
+                )
             for statement in ("SET DateStyle = 'ISO'", "SET check_function_bodies = off", *FUNCTIONS):
                 self._connection.execute(statement)
 
@@ -110,11 +112,8 @@ class PostgresEngine(AbstractEngine):
         try:
             yield
         except self._error as error:
-            lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-            notes = tuple(lines[:3]) or (type(error).__name__,)
-            message = "the engine 'postgres' failed on its server"
             hint = "check the connection and your right to make temporary tables, or ground with the engine 'duckdb'"
-            raise DataError(Diagnostic("E371", message, hint=hint, notes=notes)) from None
+            raise failed(self.name, error, hint) from None
 
 
 def _type(kind: str) -> str:
@@ -133,7 +132,9 @@ def _cell(column: str, kind: str) -> str:
 
 def _by_width(pieces: Iterable[Any], plan: Plan) -> Iterator[Batch]:
     """Rows of a binary COPY in which all have the same width: a count of fields, and each field after its length."""
-    fields = [(f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs]
+    fields = [
+        (f"length_{name}", ">i4", name, np.dtype(DTYPES[kind]).newbyteorder(">")) for name, _, kind in plan.outputs
+    ]
     row = np.dtype([("fields", ">i2"), *((n, t) for f in fields for n, t in (f[:2], f[2:]))])
     data, start = bytearray(), _HEADER
     for piece in pieces:

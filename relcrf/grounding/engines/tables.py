@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from relcrf.data.dataset import quoted
-from relcrf.grounding.plan import Column, Figure, Looked, Plan, Scan
+from relcrf.grounding.plan import Column, Figure, Looked, Plan, Scan, walk
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,7 @@ def plain_table(source: duckdb.DuckDBPyConnection, table: str, number: int) -> P
 
 def tables_of(plan: Plan) -> list[str]:
     """The tables that a plan and all plans inside it read, each once."""
-    found: dict[str, None] = {}
-
-    def visit(node: Any) -> None:
-        if isinstance(node, Scan | Looked):
-            found[node.table] = None
-        for part in node if isinstance(node, tuple) else _parts(node):
-            visit(part)
-
-    visit(plan)
-    return list(found)
+    return list(dict.fromkeys(node.table for node in walk(plan) if isinstance(node, Scan | Looked)))
 
 
 def in_plain_names(plan: Plan, tables: Mapping[str, PlainTable]) -> Plan:
@@ -73,7 +64,3 @@ def _renamed(node: Any, tables: Mapping[str, PlainTable], scans: Mapping[str, Pl
     if not is_dataclass(node) or isinstance(node, type):
         return node
     return replace(node, **{f.name: _renamed(getattr(node, f.name), tables, scans) for f in fields(node)})
-
-
-def _parts(node: Any) -> list[Any]:
-    return [getattr(node, f.name) for f in fields(node)] if is_dataclass(node) and not isinstance(node, type) else []

@@ -168,9 +168,10 @@ class Block:
                 return self.looked(node)
             case Decided(decided):
                 return exp.cast(self._decided(decided), "INTEGER")
-            case Figure(function):
-                value = self.figure(node)
-                return exp.Coalesce(this=value, expressions=[number(0)]) if function in ("count", "sum") else value
+            case Figure():
+                figure = self.figure(node)
+                is_total = node.function in ("count", "sum")
+                return exp.Coalesce(this=figure, expressions=[number(0)]) if is_total else figure
         raise AssertionError(f"{node} is no term")
 
     def _constant(self, value: int | float | str | bool) -> exp.Expr:

@@ -7,44 +7,9 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from relcrf.grounding.dialects.base import AbstractDialect, Block, column, number, present, table
+from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, column, number, present, table
 from relcrf.grounding.dialects.calls import COMMON, LETTERS, binary, divide, function, of_reals, size
 from relcrf.grounding.plan import Column, Exists, Figure, Looked, Plan, Scan, columns_around, substituted, walk
-
-FUNCTIONS: tuple[str, ...] = (
-    """
-CREATE TEMPORARY FUNCTION relcrf_dot(a ARRAY<DOUBLE>, b ARRAY<DOUBLE>) RETURNS DOUBLE RETURN
-    aggregate(zip_with(a, b, (x, y) -> x * y), 0D, (total, x) -> total + x)""",
-    """
-CREATE TEMPORARY FUNCTION relcrf_distance(a ARRAY<DOUBLE>, b ARRAY<DOUBLE>) RETURNS DOUBLE RETURN
-    sqrt(aggregate(zip_with(a, b, (x, y) -> (x - y) * (x - y)), 0D, (total, x) -> total + x))""",
-    """
-CREATE TEMPORARY FUNCTION relcrf_cosine(a ARRAY<DOUBLE>, b ARRAY<DOUBLE>) RETURNS DOUBLE RETURN
-    CASE WHEN relcrf_dot(a, a) > 0 AND relcrf_dot(b, b) > 0
-        THEN least(1D, greatest(-1D, relcrf_dot(a, b) / sqrt(relcrf_dot(a, a) * relcrf_dot(b, b))))
-        WHEN relcrf_dot(a, b) IS NOT NULL THEN 0D END""",
-    """
-CREATE TEMPORARY FUNCTION relcrf_letters(a STRING) RETURNS ARRAY<STRING> RETURN
-    CASE WHEN length(a) > 0 THEN transform(sequence(1, length(a)), place -> substring(a, place, 1)) ELSE array() END""",
-    # Letter by letter, since whole words have a final sigma.
-    """
-CREATE TEMPORARY FUNCTION relcrf_lower(a STRING) RETURNS STRING RETURN
-    CASE WHEN a IS NOT NULL
-        THEN array_join(transform(relcrf_letters(replace(a, 'İ', 'i')), letter -> lower(letter)), '') END""",
-    """
-CREATE TEMPORARY FUNCTION relcrf_prefix(a STRING, n DOUBLE) RETURNS STRING RETURN
-    substring(a, 1, CAST(CASE WHEN rint(n) < 0 THEN greatest(length(a) + rint(n), 0D) ELSE rint(n) END AS INT))""",
-    f"""
-CREATE TEMPORARY FUNCTION relcrf_levenshtein(a STRING, b STRING) RETURNS INT RETURN
-    CASE WHEN octet_length(a || b) = length(a || b) OR size(array_distinct(relcrf_letters(a || b))) <= {LETTERS}
-        THEN levenshtein(a, b) END""",
-    """
-CREATE TEMPORARY FUNCTION relcrf_jaccard(a STRING, b STRING) RETURNS DOUBLE RETURN
-    CASE WHEN a || b IS NULL THEN NULL WHEN a = '' OR b = '' THEN 0D
-        ELSE size(array_intersect(relcrf_letters(a), relcrf_letters(b)))
-            / CAST(size(array_union(relcrf_letters(a), relcrf_letters(b))) AS DOUBLE) END""",
-)
-"""Functions that a session needs before it runs a plan, in order."""
 
 
 class SparkDialect(AbstractDialect):
@@ -143,19 +108,44 @@ class _JoiningBlock(Block):
         return rows.select([column(c).as_(n, quoted=True) for n, c in zip(names, keys, strict=True)]).distinct()
 
 
+def _text(pattern: str) -> Printed:
+    """A function as SQL with its arguments in place of `{0}`, `{1}`; Spark's own functions in SQL cannot be nested."""
+    return lambda *arguments: exp.Var(
+        this=f"({pattern.format(*(a.sql(dialect=SparkDialect.writer) for a in arguments))})"
+    )
+
+
+_DOT = "aggregate(zip_with({0}, {1}, (x, y) -> x * y), 0D, (total, x) -> total + x)"
+_SQUARES = tuple(_DOT.replace("{1}", "{0}").replace("{0}", f"{{{k}}}") for k in (0, 1))
+_PREFIX = _text(
+    "substring({0}, 1, CAST(CASE WHEN {1} < -0.5 THEN greatest(length({0}) + rint({1}), 0D) ELSE rint({1}) END AS INT))"
+)
+
 SparkDialect.calls = COMMON | {
     "+": binary(exp.Add),
     "-": binary(exp.Sub),
     "*": binary(exp.Mul),
     "/": divide,
     "exp": of_reals("exp"),
-    "cosine": function("relcrf_cosine"),
-    "dot": function("relcrf_dot"),
-    "distance": function("relcrf_distance"),
-    "lower": function("relcrf_lower"),
-    "prefix": lambda text, n: exp.Anonymous(this="relcrf_prefix", expressions=[text, size(n)]),
+    "dot": _text(_DOT),
+    "distance": _text("sqrt(aggregate(zip_with({0}, {1}, (x, y) -> (x - y) * (x - y)), 0D, (total, x) -> total + x))"),
+    "cosine": _text(
+        f"CASE WHEN {_SQUARES[0]} > 0 AND {_SQUARES[1]} > 0 "
+        f"THEN least(1D, greatest(-1D, {_DOT} / sqrt({_SQUARES[0]} * {_SQUARES[1]}))) "
+        f"WHEN {_DOT} IS NOT NULL THEN 0D END"
+    ),
+    # Letter by letter, since whole words have a final sigma.
+    "lower": _text("array_join(transform(split(replace({0}, 'İ', 'i'), ''), letter -> lower(letter)), '')"),
+    "prefix": lambda text, n: _PREFIX(text, size(n)),
     "contains": function("contains"),
     "starts_with": function("startswith"),
-    "levenshtein": function("relcrf_levenshtein"),
-    "jaccard": function("relcrf_jaccard"),
+    "levenshtein": _text(
+        "CASE WHEN octet_length({0} || {1}) = length({0} || {1}) "
+        f"OR size(array_distinct(split({{0}} || {{1}}, ''))) <= {LETTERS} THEN levenshtein({{0}}, {{1}}) END"
+    ),
+    "jaccard": _text(
+        "CASE WHEN {0} = '' AND {1} IS NOT NULL OR {1} = '' AND {0} IS NOT NULL THEN 0D "
+        "ELSE size(array_intersect(split({0}, ''), split({1}, ''))) "
+        "/ CAST(size(array_union(split({0}, ''), split({1}, ''))) AS DOUBLE) END"
+    ),
 }

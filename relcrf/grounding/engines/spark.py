@@ -12,7 +12,7 @@ import duckdb
 
 from relcrf.data.dataset import quoted
 from relcrf.data.readers.base import literal
-from relcrf.grounding.dialects.spark import FUNCTIONS, SparkDialect
+from relcrf.grounding.dialects.spark import SparkDialect
 from relcrf.grounding.engines.base import AbstractEngine, Batch, failed
 from relcrf.grounding.engines.duckdb import beside, stream
 from relcrf.grounding.engines.tables import PlainTable, in_plain_names, plain_table, tables_of
@@ -44,8 +44,6 @@ class SparkEngine(AbstractEngine):
             self._session = session.newSession()
             for name, value in (("spark.sql.caseSensitive", "true"), ("spark.sql.ansi.enabled", "true")):
                 self._session.conf.set(name, value)
-            for statement in FUNCTIONS:
-                self._session.sql(statement)
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
         self._results += 1

@@ -39,7 +39,8 @@ FEATURES = (
 )  # fmt: skip
 CONDITIONS = (
     "a.s == a.t", "a.s < a.t", "a.s <= a.t", "lower(a.s) == lower(a.t)", "lower(a.s) < lower(a.t)", "contains(a.s, a.t)",
-    "starts_with(a.s, a.t)", "prefix(a.s, 1) == prefix(a.t, 1)", 'a.s == "o\'n\\\\e"', 'a.s < "Zoë"', '("b" < "B" or a.s == "a")', "a.b",
+    "starts_with(a.s, a.t)", "prefix(a.s, 1) == prefix(a.t, 1)", 'a.s == "o\'n\\\\e"', 'a.s < "Zoë"', '("b" < "B" or a.s == "a")',
+    "a.b",
     "not a.b", "a.x == a.y", "a.x < a.y", "a.x != a.y", "a.n > a.x", "a.n >= 0.5", "a.n == 2",
     "exp(a.y) - exp(a.y) > exp(a.x)", "exp(a.y) - exp(a.y) == exp(a.y) - exp(a.y)", 'a.day < "2024-02-29"',
     'a.day == "2024-02-29"', "not (a.x < a.y)", "a.b == (a.x > 0)", "prefix(lower(a.s), 2) == lower(prefix(a.s, 2))",

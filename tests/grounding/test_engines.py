@@ -9,7 +9,8 @@ import pytest
 from relcrf.errors import DataError
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.postgres import PostgresEngine
-from relcrf.grounding.plan import Column, Compare, Constant, Plan, Scan
+from relcrf.grounding.engines.spark import SparkEngine
+from relcrf.grounding.plan import Call, Column, Compare, Constant, Plan, Scan
 
 
 @pytest.fixture
@@ -129,3 +130,13 @@ def test_what_the_server_refuses_is_a_diagnostic(connection, postgres):
     connection.execute("""UPDATE "ent.E" SET "x.s" = chr(0)""")
     with closing(PostgresEngine(postgres.new_database(), connection)) as engine:
         assert "0x00" in problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS)))).notes[0]
+
+
+@pytest.mark.slow
+def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path):
+    with closing(SparkEngine(spark, connection, tmp_path)) as engine:
+        wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("no date"),)))
+        problem = problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
+        assert "spark" in problem.message and problem.notes
+        assert sum(len(batch["v0"]) for batch in engine.rows(plan_of(*OUTPUTS))) == 300_000
+    assert list(tmp_path.iterdir()) == [], "nothing is left"

@@ -49,5 +49,7 @@ def test_chains_that_do_not_meet_are_told():
     graph = random_graph(np.random.default_rng(2), n_variables=6, max_arity=2)
     weights = 200.0 * np.random.default_rng(3).normal(size=graph.layout.size)
     roles = np.full(6, Role.FREE, dtype=np.int8)
-    verdicts = [GibbsSampler(graph, roles, np.full(6, -1), sweeps=50, chains=6, seed=s).run(weights)[2] for s in range(6)]
+    verdicts = [
+        GibbsSampler(graph, roles, np.full(6, -1), sweeps=50, chains=6, seed=s).run(weights)[2] for s in range(6)
+    ]
     assert any(v.status == "not converged" for v in verdicts)

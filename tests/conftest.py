@@ -1,4 +1,4 @@
-"""Shared by all tests: the folder of helpers is importable, and the server of tests/support/postgres.py is a fixture."""
+"""Shared by all tests: the folder of helpers is importable, and its servers are fixtures."""
 
 import sys
 from pathlib import Path

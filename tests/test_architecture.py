@@ -32,7 +32,7 @@ LAYERS = (
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")
-OPTIONAL = ("sklearn", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j")
+OPTIONAL = ("sklearn", "matplotlib", "pandas", "pyarrow", "pyspark", "py4j", "psycopg")
 """Packages of extras, which may be imported where they are needed."""
 
 

@@ -1,6 +1,6 @@
 """The relational plan of a template or a derived relation: scans, equalities, filters, outputs. Data only.
 
-A closed set of nodes, so that every plan prints in every dialect (`sql.py`) and its size can be told before it
+A closed set of nodes, so that every plan prints in every dialect (`dialects`) and its size can be told before it
 runs (`estimate.py`).
 """
 
@@ -28,7 +28,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Call:
-    """A function of the language on terms; `sql.py` knows how each prints, and what it does outside its domain."""
+    """A function of the language on terms; `dialects` know how each prints, and what it does outside its domain."""
 
     name: str
     arguments: tuple[Term, ...]
@@ -157,6 +157,26 @@ class Plan:
             yield from _plans_in(part)
 
 
+def walk(node: Any) -> Iterator[Any]:
+    """A plan, condition or term and everything below it, parents first, also inside the plans in it."""
+    yield node
+    for part in node if isinstance(node, tuple) else _values(node):
+        yield from walk(part)
+
+
+def columns_around(node: Any) -> set[Column]:
+    """The columns that a plan, condition or term names and that no plan inside it scans."""
+    match node:
+        case Column():
+            return {node}
+        case Figure(_, terms, plan):
+            return columns_around(replace(plan, outputs=tuple(("", term, "") for term in terms)))
+    parts = node if isinstance(node, tuple) else _values(node)
+    found = set[Column]().union(*map(columns_around, parts))
+    own = {scan.alias for scan in node.scans} if isinstance(node, Plan) else set()
+    return {column for column in found if column.alias not in own}
+
+
 def substituted(node: Any, columns: Mapping[Column, Column]) -> Any:
     """A plan, condition or term with other columns in the places of some."""
     if isinstance(node, Column):
@@ -166,6 +186,11 @@ def substituted(node: Any, columns: Mapping[Column, Column]) -> Any:
     if not is_dataclass(node) or isinstance(node, type):
         return node
     return replace(node, **{f.name: substituted(getattr(node, f.name), columns) for f in fields(node)})
+
+
+def _values(node: Any) -> list[Any]:
+    """What the fields of a node hold; nothing where it is none."""
+    return [getattr(node, f.name) for f in fields(node)] if is_dataclass(node) and not isinstance(node, type) else []
 
 
 def _plans_in(node: Any) -> Iterator[Plan]:

@@ -1,4 +1,4 @@
-"""The built-in functions of the language: their types, for the checker. Their SQL is in `grounding/sql.py`."""
+"""The built-in functions of the language: their types, for the checker. Their SQL is in `grounding/dialects/`."""
 
 from __future__ import annotations
 

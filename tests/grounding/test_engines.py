@@ -1,11 +1,16 @@
 """Engines give the rows of a plan, all of them, in the promised types."""
 
+from contextlib import closing
+
 import duckdb
 import numpy as np
 import pytest
 
+from relcrf.errors import DataError
 from relcrf.grounding.engines.duckdb import DuckDbEngine
-from relcrf.grounding.plan import Column, Compare, Constant, Plan, Scan
+from relcrf.grounding.engines.postgres import PostgresEngine
+from relcrf.grounding.engines.spark import SparkEngine
+from relcrf.grounding.plan import Call, Column, Compare, Constant, Plan, Scan
 
 
 @pytest.fixture
@@ -72,3 +77,66 @@ def test_rows_can_be_left_unread(connection):
     next(rows)
     rows.close()
     connection.execute('DROP TABLE "ent.E"')
+
+
+def test_postgres_gives_the_same_batches(connection, postgres):
+    """By columns of one width, and row by row where there is text."""
+    for outputs in (OUTPUTS, OUTPUTS[:4]):
+        plan = plan_of(*outputs)
+        with closing(PostgresEngine(postgres.new_database(), connection)) as engine:
+            batches = list(engine.rows(plan))
+        expected = list(DuckDbEngine(connection).rows(plan))
+        assert len(batches) == 3 and all(batch["v0"].dtype == np.int32 for batch in batches)
+        for name, _, _ in outputs:
+            column, wanted = (np.concatenate([b[name] for b in found]) for found in (batches, expected))
+            assert column.dtype == wanted.dtype and np.array_equal(column, wanted)
+
+
+def test_postgres_goes_on_after_rows_left_unread_and_leaves_nothing(connection, postgres):
+    url = postgres.new_database()
+    with closing(PostgresEngine(url, connection)) as engine:
+        for _ in range(2):
+            rows = engine.rows(plan_of(*OUTPUTS))
+            next(rows)
+            rows.close()
+        assert sum(len(batch["v0"]) for batch in engine.rows(plan_of(*OUTPUTS))) == 300_000
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(url) as other:
+        kept = "SELECT count(*) FROM pg_class WHERE relnamespace = 'public'::regnamespace OR relname ~ '^t[0-9]+$'"
+        assert other.execute(kept).fetchone() == (0,)
+
+
+def problem_of(call):
+    with pytest.raises(DataError) as caught:
+        call()
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E371"
+    return problem
+
+
+def test_a_server_that_does_not_answer_is_a_diagnostic(connection):
+    problem = problem_of(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", connection))
+    assert "postgres" in problem.message and "refused" in problem.notes[0]
+
+
+def test_a_database_that_is_not_utf8_is_a_diagnostic(connection, postgres):
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres.url(), autocommit=True) as other:
+        other.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    assert "LATIN1" in problem_of(lambda: PostgresEngine(postgres.url("latin"), connection)).message
+
+
+def test_what_the_server_refuses_is_a_diagnostic(connection, postgres):
+    connection.execute("""UPDATE "ent.E" SET "x.s" = chr(0)""")
+    with closing(PostgresEngine(postgres.new_database(), connection)) as engine:
+        assert "0x00" in problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS)))).notes[0]
+
+
+@pytest.mark.slow
+def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path):
+    with closing(SparkEngine(spark, connection, tmp_path)) as engine:
+        wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("no date"),)))
+        problem = problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
+        assert "spark" in problem.message and problem.notes
+        assert sum(len(batch["v0"]) for batch in engine.rows(plan_of(*OUTPUTS))) == 300_000
+    assert list(tmp_path.iterdir()) == [], "nothing is left"

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding.plan import Plan
 
 Batch = dict[str, np.ndarray]
@@ -39,3 +40,10 @@ class AbstractEngine(ABC):
     @abstractmethod
     def close(self) -> None:
         """Frees what the engine holds. The tables stay."""
+
+
+def failed(engine: str, error: Exception, hint: str) -> DataError:
+    """What is raised where the system behind an engine refuses, with the first lines of its reasons."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    notes = tuple(lines[:3]) or (type(error).__name__,)
+    return DataError(Diagnostic("E371", f"the engine '{engine}' failed", hint=hint, notes=notes))

@@ -19,7 +19,7 @@ class DuckDbEngine(AbstractEngine):
     """Grounds where the tables are made.
 
     Args:
-        connection: sees the coded tables in its schema. It stays free for other queries while rows are read.
+        connection: sees the coded tables in its schema; it stays free for other queries while rows are read.
     """
 
     name = "duckdb"
@@ -29,27 +29,24 @@ class DuckDbEngine(AbstractEngine):
         self._connection = connection
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
-        types = {name: DTYPES[kind] for name, _, kind in plan.outputs}
-        with self._cursor() as cursor:
-            yield from stream(cursor.sql(sql.rows(plan)), types)
+        with beside(self._connection) as cursor:
+            yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), plan)
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own with the same schema, for an unfinished result owns its connection."""
-        ((schema,),) = self._connection.execute("SELECT current_schema()").fetchall()
-        cursor = self._connection.cursor()
-        cursor.execute(f"SET schema = {quoted(schema)}")
-        return cursor
+
+def beside(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
+    """A connection to the same tables in the same schema: an unfinished result owns its connection."""
+    ((schema,),) = connection.execute("SELECT current_schema()").fetchall()
+    cursor = connection.cursor()
+    cursor.execute(f"SET schema = {quoted(schema)}")
+    return cursor
 
 
-def stream(found: duckdb.DuckDBPyRelation, types: dict[str, type]) -> Iterator[Batch]:
-    """The rows of a query without missing values, in DuckDB's batches; each lives as long as one of its arrays does.
-
-    Args:
-        types: the columns in their order, with the dtype of each, which is DuckDB's own; object for texts.
-    """
+def stream(found: duckdb.DuckDBPyRelation, plan: Plan) -> Iterator[Batch]:
+    """The rows of a query whose columns are a plan's outputs, in DuckDB's batches; an array is a view that keeps its batch."""
+    types = {name: DTYPES[kind] for name, _, kind in plan.outputs}
     for array in c_array_stream(found):
         if not array.length:
             continue

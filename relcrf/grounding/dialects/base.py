@@ -1,0 +1,260 @@
+"""A plan as a SELECT, written through SQLGlot from an allow-list of nodes; every column is aliased."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from sqlglot import exp
+
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.grounding.plan import (
+    Call,
+    Column,
+    Combine,
+    Compare,
+    Component,
+    Condition,
+    Constant,
+    Decided,
+    Exists,
+    Figure,
+    Holds,
+    Looked,
+    Plan,
+    Present,
+    Scan,
+    Term,
+)
+
+TYPES = {"integer": "INTEGER", "bigint": "BIGINT", "double": "DOUBLE", "text": "VARCHAR"}
+"""SQLGlot's name of each type of an output."""
+
+Printed = Callable[..., exp.Expr]
+"""From the printed arguments of a function to the printed call."""
+
+_COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": exp.GT, ">=": exp.GTE}
+_LONG = 2**63
+"""Whole numbers from here on are printed as floating point, which every engine has."""
+
+
+class AbstractDialect(ABC):
+    """What differs between the engines' SQL.
+
+    Attributes:
+        name: of the engine, for messages.
+        writer: SQLGlot's name of the dialect.
+        calls: how each function of the language prints. Outside its domain a function is missing, never an error.
+        lacking: functions that the engine has no equal of.
+    """
+
+    name: ClassVar[str]
+    writer: ClassVar[str]
+    calls: ClassVar[Mapping[str, Printed]]
+    lacking: ClassVar[frozenset[str]] = frozenset()
+
+    def block(self, plan: Plan) -> Block:
+        """A SELECT of a plan in the making."""
+        return Block(self, plan)
+
+    def text(self, select: exp.Expr) -> str:
+        """A statement as SQL."""
+        return select.sql(dialect=self.writer)
+
+    def rows(self, plan: Plan) -> str:
+        """All outputs of all bindings, nothing missing: missing evidence becomes -1 and a feature 0."""
+        block = self.block(plan)
+        values = [
+            _complete(name, exp.cast(block.term(term), TYPES[kind])).as_(name, quoted=True)
+            for name, term, kind in plan.outputs
+        ]
+        if not plan.is_distinct:
+            return self.text(block.select(values))
+        names = [exp.column(name, quoted=True).as_(name, quoted=True) for name, _, _ in plan.outputs]
+        inner = block.select([*values, *block.bindings()]).distinct()
+        return self.text(exp.select(*names).from_(inner.subquery("bindings")))
+
+    def call(self, name: str, arguments: Sequence[exp.Expr]) -> exp.Expr:
+        """A function of the language.
+
+        Raises:
+            UsageError: where the engine has no equal of it.
+        """
+        if name in self.lacking:
+            message = f"the engine '{self.name}' has no function that gives what '{name}' gives"
+            hint = f"ground with the engine 'duckdb', or put the values of {name} in a column of the data"
+            raise UsageError(Diagnostic("E370", message, hint=hint))
+        return self.calls[name](*arguments)
+
+    def string(self, value: str) -> exp.Expr:
+        """A text; texts compare by their code points."""
+        return exp.Literal.string(value)
+
+    @abstractmethod
+    def component(self, vector: exp.Expr, index: int) -> exp.Expr:
+        """One number of a vector, counted from 0."""
+
+    def combination(self, terms: list[exp.Expr]) -> exp.Expr:
+        """Several terms as one value, to be counted."""
+        return exp.Anonymous(this="row", expressions=terms)
+
+    def mean(self, value: exp.Expr) -> exp.Expr:
+        """The mean of a column; missing where there is none."""
+        return exp.Avg(this=value)
+
+
+@dataclass
+class Block:
+    """A SELECT of a plan in the making. Plans inside the plan are subqueries that name the columns around them.
+
+    Args:
+        sources: what stands in FROM before the plan's scans.
+    """
+
+    dialect: AbstractDialect
+    plan: Plan
+    sources: tuple[exp.Expr, ...] = field(default=())
+
+    def select(self, columns: Sequence[exp.Expr]) -> exp.Select:
+        """SELECT columns FROM scans WHERE conditions; joins are equalities of columns."""
+        conditions = [_equal(a, b) for a, b in self.plan.equalities]
+        conditions += [self.condition(f) for f in self.plan.filters]
+        select = exp.select(*columns)
+        for k, source in enumerate((*(s.copy() for s in self.sources), *map(table, self.plan.scans))):
+            select = select.from_(source) if k == 0 else select.join(source, join_type="cross")
+        return select.where(*conditions) if conditions else select
+
+    def bindings(self) -> list[exp.Expr]:
+        """The columns that tell bindings apart."""
+        return [column(c).as_(f"b{k}", quoted=True) for k, (_, c) in enumerate(self.plan.bindings)]
+
+    def condition(self, node: Condition) -> exp.Expr:
+        """A condition; conditions under `not` are made two-valued first, since a missing value makes them not hold."""
+        match node:
+            case Compare(operator, left, right):
+                return _COMPARISONS[operator](this=self.term(left), expression=self.term(right))
+            case Holds(inner):
+                return self.term(inner)
+            case Present(inner):
+                return present(self.term(inner))
+            case Combine("not", (part,)):
+                return exp.Not(this=exp.Paren(this=self._decided(part)))
+            case Combine("or", parts):
+                return exp.Paren(this=exp.or_(*(self.condition(p) for p in parts)))
+            case Combine(_, parts):
+                return exp.Paren(this=exp.and_(*(self.condition(p) for p in parts)))
+            case Exists(plan):
+                return self.exists(plan)
+        raise AssertionError(f"{node} is no condition")
+
+    def _decided(self, node: Condition) -> exp.Expr:
+        """A condition as true or false, never missing."""
+        return exp.Coalesce(this=exp.Paren(this=self.condition(node)), expressions=[exp.false()])
+
+    def term(self, node: Term) -> exp.Expr:
+        """A term."""
+        match node:
+            case Column():
+                return column(node)
+            case Constant(value):
+                return self._constant(value)
+            case Component(vector, index):
+                return self.dialect.component(self.term(vector), index)
+            case Call(name, arguments):
+                return self.dialect.call(name, [self.term(a) for a in arguments])
+            case Looked():
+                return self.looked(node)
+            case Decided(decided):
+                return exp.cast(self._decided(decided), "INTEGER")
+            case Figure():
+                figure = self.figure(node)
+                is_total = node.function in ("count", "sum")
+                return exp.Coalesce(this=figure, expressions=[number(0)]) if is_total else figure
+        raise AssertionError(f"{node} is no term")
+
+    def _constant(self, value: int | float | str | bool) -> exp.Expr:
+        if isinstance(value, bool):
+            return exp.true() if value else exp.false()
+        if isinstance(value, str):
+            return self.dialect.string(value)
+        return number(value)
+
+    def exists(self, plan: Plan) -> exp.Expr:
+        """Whether a plan inside this one has a row."""
+        return exp.Exists(this=self.dialect.block(plan).select([exp.Literal.number(1).as_("one")]))
+
+    def looked(self, node: Looked) -> exp.Expr:
+        """A column of another table, by the value of a column."""
+        same = exp.EQ(this=exp.column(node.where, table="looked", quoted=True), expression=self.term(node.equals))
+        source = table(Scan(node.table, "looked"))
+        return exp.select(exp.column(node.column, table="looked", quoted=True)).from_(source).where(same).subquery()
+
+    def figure(self, node: Figure) -> exp.Expr:
+        """A figure of a plan inside this one; missing where there is nothing."""
+        inner = self.dialect.block(node.plan)
+        return inner.select([inner.aggregate(node)]).subquery()
+
+    def aggregate(self, node: Figure) -> exp.Expr:
+        """What a figure adds up, as a column of the plan inside it."""
+        terms = [self.term(t) for t in node.terms]
+        if node.function == "count":
+            counted: exp.Expr = exp.Star()
+            if terms:
+                counted = exp.Distinct(expressions=[terms[0] if len(terms) == 1 else self.dialect.combination(terms)])
+            value: exp.Expr = exp.Count(this=counted)
+        else:
+            kinds = {"sum": _sum, "min": _min, "max": _max, "mean": self.dialect.mean}
+            value = kinds[node.function](real(terms[0]))
+        return value.as_("found", quoted=True)
+
+
+def _sum(value: exp.Expr) -> exp.Expr:
+    return exp.Sum(this=value)
+
+
+def _min(value: exp.Expr) -> exp.Expr:
+    return exp.Min(this=value)
+
+
+def _max(value: exp.Expr) -> exp.Expr:
+    return exp.Max(this=value)
+
+
+def _equal(a: Column, b: Column) -> exp.Expr:
+    return exp.EQ(this=column(a), expression=column(b))
+
+
+def _complete(output: str, value: exp.Expr) -> exp.Expr:
+    """An output that cannot be missing; scopes and keys never are."""
+    fill = {"e": number(-1), "f": number(0)}.get(output[0])
+    return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
+
+
+def table(scan: Scan) -> exp.Expr:
+    """A table under its alias."""
+    return exp.alias_(exp.table_(scan.table, quoted=True), scan.alias, table=True, quoted=True)
+
+
+def column(node: Column) -> exp.Column:
+    """A column of a scan."""
+    return exp.column(node.name, table=node.alias, quoted=True)
+
+
+def present(value: exp.Expr) -> exp.Expr:
+    """A value is not missing."""
+    return exp.Not(this=exp.Is(this=value, expression=exp.Null()))
+
+
+def number(value: int | float) -> exp.Expr:
+    """A number; what is no integer of 64 bits is floating point in every engine, where a bare `0.5` may be a decimal."""
+    literal: exp.Expr = exp.Literal.number(repr(abs(value)))
+    if value < 0:
+        literal = exp.Paren(this=exp.Neg(this=literal))
+    return literal if isinstance(value, int) and abs(value) < _LONG else real(literal)
+
+
+def real(value: exp.Expr) -> exp.Expr:
+    """A number as floating point."""
+    return exp.cast(value, "DOUBLE")

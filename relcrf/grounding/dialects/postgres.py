@@ -1,0 +1,144 @@
+"""PostgreSQL's SQL. What the server does not have are functions of the session (`FUNCTIONS`), gone with it."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from relcrf.grounding.dialects.base import AbstractDialect, number, real
+from relcrf.grounding.dialects.calls import COMMON, LETTERS, function, of_reals, size
+
+_WIDE = """
+CREATE FUNCTION pg_temp.wide_{name}(a float8, b float8) RETURNS float8 LANGUAGE plpgsql IMMUTABLE STRICT AS $$ BEGIN
+    RETURN a {operator} b;
+EXCEPTION WHEN numeric_value_out_of_range THEN RETURN {beyond};
+END $$"""
+_PLAIN = """
+CREATE FUNCTION pg_temp.{name}(a float8, b float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN {inside} THEN a {operator} b ELSE pg_temp.wide_{name}(a, b) END $$"""
+
+
+def _operator(name: str, operator: str, inside: str, beyond: str) -> tuple[str, str]:
+    """Arithmetic that gives infinity and 0 where PostgreSQL's own is an error."""
+    wide = _WIDE.format(name=name, operator=operator, beyond=beyond)
+    return wide, _PLAIN.format(name=name, operator=operator, inside=inside)
+
+
+_HALF = "abs(a) < 8e307 AND abs(b) < 8e307"
+_ROOT = "abs({0}) BETWEEN 1e-150 AND 1e150"
+_INFINITE = "'Infinity'::float8 * sign(a) * sign(b)"
+
+FUNCTIONS: tuple[str, ...] = (
+    *_operator("plus", "+", _HALF, "'Infinity'::float8 * sign(a)"),
+    *_operator("minus", "-", _HALF, "'Infinity'::float8 * sign(a)"),
+    *_operator(
+        "times",
+        "*",
+        f"(a = 0 OR {_ROOT.format('a')}) AND (b = 0 OR {_ROOT.format('b')})",
+        f"CASE WHEN ln(abs(a)) + ln(abs(b)) > 0 THEN {_INFINITE} ELSE 0 END",
+    ),
+    *_operator(
+        "ratio",
+        "/",
+        f"(a = 0 OR {_ROOT.format('a')}) AND {_ROOT.format('b')}",
+        f"CASE WHEN ln(abs(a)) - ln(abs(b)) > 0 THEN {_INFINITE} ELSE 0 END",
+    ),
+    """
+CREATE FUNCTION pg_temp.power_of_e(a float8) RETURNS float8 LANGUAGE sql IMMUTABLE AS
+$$ SELECT CASE WHEN a > 709.782712893384 THEN 'Infinity' WHEN a < -745.1332191019412 THEN 0 ELSE exp(a) END $$""",
+    """
+CREATE FUNCTION pg_temp.dot(a float8[], b float8[]) RETURNS float8 LANGUAGE sql IMMUTABLE STRICT AS
+$$ SELECT sum(pg_temp.times(x, y)) FROM unnest(a, b) AS both_of(x, y) $$""",
+    """
+CREATE FUNCTION pg_temp.distance(a float8[], b float8[]) RETURNS float8 LANGUAGE sql IMMUTABLE STRICT AS
+$$ SELECT sqrt(sum(pg_temp.times(x - y, x - y))) FROM unnest(a, b) AS both_of(x, y) $$""",
+    """
+CREATE FUNCTION pg_temp.cosine(a float8[], b float8[]) RETURNS float8 LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT CASE WHEN aa > 0 AND bb > 0 THEN least(1, greatest(-1, pg_temp.dot(a, b) / sqrt(aa * bb))) ELSE 0 END
+    FROM (SELECT pg_temp.dot(a, a) AS aa, pg_temp.dot(b, b) AS bb) AS squares $$""",
+    """
+CREATE FUNCTION pg_temp.component(a float8[], k integer) RETURNS float8 LANGUAGE sql IMMUTABLE AS $$ SELECT a[k] $$""",
+    # Letter by letter, since whole words have a final sigma.
+    """
+CREATE FUNCTION pg_temp.lower_letters(a text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT CASE WHEN octet_length(a) = length(a) THEN lower(a COLLATE "C") ELSE (
+        SELECT string_agg(lower(letter COLLATE "und-x-icu"), '' ORDER BY place)
+        FROM unnest(string_to_array(replace(a, 'İ', 'i'), NULL)) WITH ORDINALITY AS letters(letter, place)) END $$""",
+    """
+CREATE FUNCTION pg_temp.letters(a text) RETURNS text[] LANGUAGE sql IMMUTABLE STRICT AS
+$$ SELECT coalesce(array_agg(DISTINCT letter COLLATE "C"), '{}') FROM unnest(string_to_array(a, NULL)) AS l(letter) $$""",
+    """
+CREATE FUNCTION pg_temp.jaccard(a text, b text) RETURNS float8 LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT CASE WHEN a = '' OR b = '' THEN 0 ELSE
+        (SELECT count(*) FROM unnest(pg_temp.letters(a)) AS l(letter) WHERE letter = ANY(pg_temp.letters(b)))::float8
+        / cardinality(pg_temp.letters(a || b)) END $$""",
+    """
+CREATE FUNCTION pg_temp.levenshtein(a text, b text) RETURNS integer LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+DECLARE
+    mine text[] := string_to_array(a, NULL);
+    other text[] := string_to_array(b, NULL);
+    above integer[];
+    below integer[];
+BEGIN
+    IF octet_length(a || b) > length(a || b) AND cardinality(pg_temp.letters(a || b)) > """
+    f"{LETTERS} THEN RETURN NULL; END IF;"
+    """
+    SELECT array_agg(j ORDER BY j) INTO above FROM generate_series(0, cardinality(other)) AS j;
+    FOR i IN 1 .. cardinality(mine) LOOP
+        below := ARRAY[i];
+        FOR j IN 1 .. cardinality(other) LOOP
+            below[j + 1] := least(below[j] + 1, above[j + 1] + 1, above[j] + (mine[i] <> other[j] COLLATE "C")::integer);
+        END LOOP;
+        above := below;
+    END LOOP;
+    RETURN above[cardinality(other) + 1];
+END $$""",
+)
+"""Functions that a session needs before it runs a plan, in order."""
+
+
+class PostgresDialect(AbstractDialect):
+    """Texts are told apart and ordered by their code points, whatever the server's locale."""
+
+    name = "postgres"
+    writer = "postgres"
+    lacking = frozenset({"jaro_winkler"})
+
+    def string(self, value: str) -> exp.Expr:
+        return exp.Paren(
+            this=exp.Collate(this=exp.Literal.string(value), expression=exp.to_identifier("C", quoted=True))
+        )
+
+    def component(self, vector: exp.Expr, index: int) -> exp.Expr:
+        return exp.Anonymous(this="pg_temp.component", expressions=[vector, number(index + 1)])
+
+    def mean(self, value: exp.Expr) -> exp.Expr:
+        """Not AVG, which also squares the values and so fails on large ones."""
+        counted = exp.Nullif(this=exp.Count(this=value.copy()), expression=number(0))
+        return exp.Div(this=exp.Sum(this=value), expression=real(counted))
+
+
+def _contains(text: exp.Expr, part: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=exp.GT(this=exp.Anonymous(this="strpos", expressions=[text, part]), expression=number(0)))
+
+
+def _divide(left: exp.Expr, right: exp.Expr) -> exp.Expr:
+    nonzero = exp.Nullif(this=real(right), expression=number(0))
+    return exp.Anonymous(this="pg_temp.ratio", expressions=[real(left), nonzero])
+
+
+PostgresDialect.calls = COMMON | {
+    "+": of_reals("pg_temp.plus"),
+    "-": of_reals("pg_temp.minus"),
+    "*": of_reals("pg_temp.times"),
+    "/": _divide,
+    "exp": of_reals("pg_temp.power_of_e"),
+    "cosine": function("pg_temp.cosine"),
+    "dot": function("pg_temp.dot"),
+    "distance": function("pg_temp.distance"),
+    "lower": function("pg_temp.lower_letters"),
+    "prefix": lambda text, n: exp.Anonymous(this="left", expressions=[text, exp.cast(size(n), "INTEGER")]),
+    "contains": _contains,
+    "starts_with": function("starts_with"),
+    "levenshtein": function("pg_temp.levenshtein"),
+    "jaccard": function("pg_temp.jaccard"),
+}

@@ -1,0 +1,140 @@
+"""DuckDB, PostgreSQL and Spark give the same rows for the same plan."""
+
+from contextlib import closing
+
+import numpy as np
+import pandas as pd
+import pytest
+from checksum import checksum
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.grounding.derive import facts_of
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.engines.postgres import PostgresEngine
+from relcrf.grounding.engines.spark import SparkEngine
+from relcrf.grounding.ground import prepare
+from relcrf.grounding.lower import lower_template
+
+WEB = """
+domain C = { x, y, z }
+domain W = open
+entity P { predict c : C  r : real  n : integer  day : date  name : string  v : vector  w : bag of W }
+relation L(a: P, b: P) { score: real }
+predict relation Same(a: P, b: P) where L(a, b) and a.n == b.n
+derive Cocited(a: P, b: P) where L(m, a) and L(m, b) and a < b
+template pairs(a: P, b: P) where L(a, b) over a.c, b.c by 1, L(a, b).score
+template triples(a: P, b: P, d: P) where L(a, b) and L(b, d) and a != d over a.c, b.c, d.c
+template words(a: P) over a.c by a.w
+template keyed(a: P, w: W) where w in a.w over a.c per w, a.n by 1, a.r / a.n
+template vectors(a: P) over a.c by a.v
+template near(a: P, b: P) where L(a, b) over a.c == b.c
+    by cosine(a.v, b.v), distance(a.v, b.v), log(a.r), levenshtein(a.name, b.name)
+template band(a: P, b: P) where a.r < b.r and b.r < a.r + 0.002 over symmetric a.c, b.c
+template days(a: P, b: P) where L(a, b) and a.day <= b.day and b.day < "2024-06-01" over a.c, b.c per a.name
+template through(a: P, b: P) where L(a, m) and L(m, b) and a < b over symmetric a.c, b.c
+template cocited(a: P, b: P) where Cocited(a, b) and not L(a, b) over a.c == b.c by count { m where L(m, a) and L(m, b) }
+template shared(a: P, b: P) where L(a, b) over a.c, b.c
+    by count { w where w in a.w and w in b.w }, sum { q.r where L(a, q) and q.r > b.r }
+template lonely(a: P) where not exists { L(q, a) and q.n == a.n } over a.c
+    by mean { q.r where L(a, q) }, min { q.n where L(q, a) }
+template formula(a: P, b: P) where L(a, b) over a.c == b.c and (a.n > b.n or exists { Cocited(a, b) }) => b.c == x
+template same(a: P, b: P) over Same(a, b), a.c by 1, a.r
+"""
+"""A template of each kind."""
+
+
+def web(pages, links, seed=0):
+    """Random tables for the model above."""
+    rng = np.random.default_rng(seed)
+    ids = np.arange(pages)
+    words = rng.integers(60, size=(pages, 8))
+    ends = np.unique(np.column_stack([rng.integers(pages, size=links), rng.zipf(1.6, size=links) % pages]), axis=0)
+    page = {
+        "id": ids, "c": rng.choice(["x", "y", "z"], pages), "r": rng.random(pages), "n": rng.integers(5, size=pages),
+        "day": np.datetime64("2024-01-01") + rng.integers(366, size=pages), "v": list(rng.normal(size=(pages, 4))),
+        "name": rng.choice(["Zoë", "zoe", "Ångström", "o'neill", "🦆"], pages), "w": [[f"w{k}" for k in row] for row in words],
+    }  # fmt: skip
+    link = {"a": ends[:, 0], "b": ends[:, 1], "score": rng.normal(size=len(ends))}
+    return {"P": pd.DataFrame(page), "L": pd.DataFrame(link)}
+
+
+def plans(text, data):
+    """The bound tables of a model, and the plan of each of its templates."""
+    bound = bind(relcrf.parse(text).spec, relcrf.Dataset(data))
+    prepare(bound)
+    facts = facts_of(bound)
+    return bound, {t.name: lower_template(t, facts).plan for t in facts.spec.templates}
+
+
+def agree(first, second, plan):
+    expected = checksum(first.rows(plan), plan.outputs)
+    assert checksum(second.rows(plan), plan.outputs) == expected
+    return expected
+
+
+@pytest.fixture(scope="session")
+def server(postgres):
+    """The URL of a database."""
+    return postgres.new_database()
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_the_language_on_postgres(server, data, part):
+    bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data))
+    here = DuckDbEngine(bound.connection)
+    with closing(PostgresEngine(server, bound.connection)) as there:
+        for plan in found.values():
+            agree(here, there, plan)
+
+
+def all_agree(bound, found, there, least):
+    """Every plan has so many rows at least, and the same ones on both engines."""
+    here = DuckDbEngine(bound.connection)
+    with closing(there):
+        for name, plan in found.items():
+            assert agree(here, there, plan)[0] >= least, name
+
+
+def test_large_tables_on_postgres(server):
+    bound, found = plans(WEB, web(2000, 8000))
+    all_agree(bound, found, PostgresEngine(server, bound.connection), 100)
+
+
+@pytest.mark.slow
+def test_large_tables_on_spark(spark, tmp_path):
+    bound, found = plans(WEB, web(2000, 8000))
+    all_agree(bound, found, SparkEngine(spark, bound.connection, tmp_path), 100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_the_language_on_spark(spark, tmp_path, part):
+    """A third of what the others are asked, for a plan takes Spark a second."""
+    bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[1]))
+    here = DuckDbEngine(bound.connection)
+    with closing(SparkEngine(spark, bound.connection, tmp_path)) as there:
+        for plan in list(found.values())[::3]:
+            agree(here, there, plan)
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)
+@given(tables(), st.lists(templates(), min_size=3, max_size=6))
+def test_random_models_on_postgres(server, data, bodies):
+    declared = dict.fromkeys(text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts)
+    bound, found = plans(DECLARATIONS + "\n".join(declared), frames(*data))
+    here = DuckDbEngine(bound.connection)
+    with closing(PostgresEngine(server, bound.connection)) as there:
+        for plan in found.values():
+            agree(here, there, plan)

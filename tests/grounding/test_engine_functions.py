@@ -1,0 +1,152 @@
+"""Every function of the language has the same values on every engine, at the edges too."""
+
+import datetime
+import itertools
+import math
+
+import duckdb
+import numpy as np
+import pytest
+from evaluator import edits
+
+import relcrf
+from relcrf.errors import UsageError
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.engines.postgres import PostgresEngine
+from relcrf.grounding.engines.spark import SparkEngine
+from relcrf.grounding.lower import Facts, lower_template
+
+MODEL = """
+entity E {
+    predict d : bool  s : string  t : string  x : real  y : real  n : integer  day : date  b : bool  v : vector  u : vector
+}
+"""
+TEXTS = (
+    "", "a", "ab", "ba", "Zoë", "zoe\u0308", "ÉCOLE", "école", "ΑΣ", "ας", "İx", "ß", "🦆a", "🦅a", "o'n\\e",
+    "\ufb01\uffee", "".join(map(chr, range(0x4E00, 0x4E00 + 130))), None,
+)  # fmt: skip
+REALS = (-1e308, -800.0, -2.5, -1.0, -1e-200, 0.0, 1e-200, 0.5, 1.5, 2.0, 709.0, 1e200, 1.7e308, math.inf, None)
+VECTORS = ([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], [-1.0, 0.5, 1e-3], [2.0, 4.0, 6.0])
+DAYS = (datetime.date(2024, 2, 28), datetime.date(2024, 2, 29), datetime.date(1969, 7, 20), None)
+ROWS = max(len(TEXTS), len(REALS)) ** 2
+FEATURES = (
+    "a.x + a.y", "a.x - a.y", "a.x * a.y", "a.x / a.y", "-a.x", "a.x / a.n", "a.n / 2", "2 * a.n", "log(a.x)",
+    "log1p(a.x)", "exp(a.x)", "exp(-a.x * a.x)", "sqrt(a.x)", "abs(a.x)", "least(a.x, a.y)", "greatest(a.x, a.y)",
+    "exp(a.y) - exp(a.y)", "sqrt(exp(a.y) - exp(a.y))", "a.x * 0.5 + 1e-7", "a.n + 99999999999999999999", "dot(a.v, a.u)",
+    "cosine(a.v, a.u)", "distance(a.v, a.u)", "a.v", "length(a.s)", "levenshtein(a.s, a.t)", "jaccard(a.s, a.t)",
+    "jaccard(lower(a.s), lower(a.t))", "length(prefix(a.s, 2))", "length(prefix(a.s, a.x))", "length(prefix(a.s, -1))",
+    "length(prefix(a.s, 2.5))", "length(lower(a.s))",
+)  # fmt: skip
+CONDITIONS = (
+    "a.s == a.t", "a.s < a.t", "a.s <= a.t", "lower(a.s) == lower(a.t)", "lower(a.s) < lower(a.t)", "contains(a.s, a.t)",
+    "starts_with(a.s, a.t)", "prefix(a.s, 1) == prefix(a.t, 1)", 'a.s == "o\'n\\\\e"', 'a.s < "Zoë"', '("b" < "B" or a.s == "a")',
+    "a.b",
+    "not a.b", "a.x == a.y", "a.x < a.y", "a.x != a.y", "a.n > a.x", "a.n >= 0.5", "a.n == 2",
+    "exp(a.y) - exp(a.y) > exp(a.x)", "exp(a.y) - exp(a.y) == exp(a.y) - exp(a.y)", 'a.day < "2024-02-29"',
+    'a.day == "2024-02-29"', "not (a.x < a.y)", "a.b == (a.x > 0)", "prefix(lower(a.s), 2) == lower(prefix(a.s, 2))",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def source():
+    """The coded table that binding would make, with values that no file can hold."""
+    connection = duckdb.connect()
+    connection.execute(
+        'CREATE TABLE "ent.E" (vid INTEGER, key BIGINT, "x.d" INTEGER, "x.s" VARCHAR, "x.t" VARCHAR, "x.x" DOUBLE, "x.y" DOUBLE, '
+        '"x.n" BIGINT, "x.day" DATE, "x.b" BOOLEAN, "x.v" DOUBLE[3], "x.u" DOUBLE[3])'
+    )
+    texts, reals = (list(itertools.product(values, values)) for values in (TEXTS, REALS))
+    for r in range(ROWS):
+        whole = None if r % 7 == 0 else r % 5 - 2 if r > 20 else (r - 9) * 10**17 // 3**r
+        known = (whole, DAYS[r % 4], (True, False, None)[r % 3], VECTORS[r % 4], VECTORS[r // 4 % 4])
+        row = [r, r, None, *texts[r % len(texts)], *reals[r % len(reals)], *known]
+        connection.execute(f'INSERT INTO "ent.E" VALUES ({", ".join("?" * len(row))})', row)
+    return connection
+
+
+def plan_of(body):
+    spec = relcrf.parse(f"{MODEL}\ntemplate t(a: E) {body}").spec
+    return lower_template(spec.templates[0], Facts(spec, {}, {("E", "v"): 3, ("E", "u"): 3})).plan
+
+
+def values(engine, plan):
+    """A plan's rows in order, a column for each output."""
+    batches = list(engine.rows(plan))
+    found = {name: np.concatenate([b[name] for b in batches]) for name in batches[0]}
+    order = np.argsort(found["v0"])
+    return {name: column[order] for name, column in found.items()}
+
+
+def in_english(postgres):
+    """The URL of a database in which "b" comes before "B", and E with accent before F."""
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        connection.execute("CREATE DATABASE english TEMPLATE template0 LOCALE_PROVIDER icu ICU_LOCALE 'en-US'")
+        return postgres.url("english")
+
+
+@pytest.fixture(scope="module", params=["postgres", pytest.param("spark", marks=pytest.mark.slow)])
+def engine(request, source, tmp_path_factory):
+    if request.param == "postgres":
+        engine = PostgresEngine(in_english(request.getfixturevalue("postgres")), source)
+    else:
+        engine = SparkEngine(request.getfixturevalue("spark"), source, tmp_path_factory.mktemp("spark"))
+    yield engine
+    engine.close()
+
+
+def test_numbers(engine, source):
+    plan = plan_of(f"over a.d by {', '.join(FEATURES)}")
+    here, there = values(DuckDbEngine(source), plan), values(engine, plan)
+    assert len(here["v0"]) == ROWS and np.array_equal(here["v0"], there["v0"])
+    names = [name for name, _, _ in plan.outputs if name.startswith("f")]
+    assert len(names) == len(FEATURES) + 2
+    for k, name in enumerate(names):
+        np.testing.assert_allclose(there[name], here[name], rtol=1e-12, err_msg=f"feature {k} of {FEATURES}")
+
+
+def test_conditions(engine, source):
+    plan = plan_of(f"over {' or '.join(f'a.d and ({c})' for c in CONDITIONS)}")
+    here, there = values(DuckDbEngine(source), plan), values(engine, plan)
+    names = [name for name, _, _ in plan.outputs if name.startswith("e")]
+    assert len(names) >= len(CONDITIONS)
+    for name in names:
+        assert 0 < np.count_nonzero(here[name] == 1) < ROWS, f"{name} of {CONDITIONS} decides nothing"
+        assert np.array_equal(there[name], here[name]), f"{name} of {CONDITIONS}"
+
+
+def test_keys(engine, source):
+    plan = plan_of("where a.x > 0 and a.x == a.y over a.d per a.s, a.n, a.b")
+    here, there = values(DuckDbEngine(source), plan), values(engine, plan)
+    assert len(here["v0"]) >= 5
+    for name, column in here.items():
+        assert column.dtype == there[name].dtype and column.tolist() == there[name].tolist()
+
+
+def test_no_rows(engine):
+    for body in ("where a.x > 1 and a.x < 1 over a.d", "where a.x > 1 and a.x < 1 over a.d per a.s"):
+        assert list(engine.rows(plan_of(body))) == []
+
+
+def test_texts_are_letters_and_not_bytes(source):
+    measures = "levenshtein(a.s, a.t), jaccard(a.s, a.t), length(a.s), jaro_winkler(a.s, a.t)"
+    found = values(DuckDbEngine(source), plan_of(f"over a.d by {measures}"))
+    for r, (s, t) in enumerate(itertools.product(TEXTS, TEXTS)):
+        if s is None or t is None:
+            assert [found[f"f{k}"][r] for k in (0, 1, 3)] == [0.0, 0.0, 0.0]
+            continue
+        jaccard = len(set(s) & set(t)) / len(set(s) | set(t)) if s and t else 0.0
+        assert (found["f1"][r], found["f2"][r]) == (pytest.approx(jaccard), len(s))
+        if len(s + t) < 100:
+            assert found["f0"][r] == edits(s, t), (s, t)
+    pair = list(itertools.product(TEXTS, TEXTS)).index(("🦆a", "🦅a"))
+    assert found["f3"][pair] == pytest.approx((1 / 2 + 1 / 2 + 1) / 3)
+
+
+@pytest.mark.parametrize("name", ["jaro_winkler"])
+def test_what_an_engine_lacks_is_refused(engine, name):
+    with pytest.raises(UsageError) as caught:
+        list(engine.rows(plan_of(f"over a.d by {name}(a.s, a.t)")))
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E370" and engine.name in problem.message and name in problem.message
+    assert list(engine.rows(plan_of("over a.d"))), "the engine goes on"

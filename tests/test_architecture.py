@@ -10,6 +10,7 @@ import relcrf
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
     ("errors", "resources"),
+    ("columns",),
     ("model",),
     ("language",),
     ("text",),

@@ -24,7 +24,7 @@ from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 from relcrf.graph.weights import WeightBlock, WeightLayout
-from relcrf.grounding.ground import TemplateInfo
+from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.language.parse import parse
 from relcrf.language.render import render

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 import duckdb
 import numpy as np
 
+from relcrf.data.bags import Bags
 from relcrf.data.bound import Bound, find_entity, key_column
-from relcrf.data.coding import bad_rows, bad_value, scalar, text_of, whole_number
-from relcrf.data.columns import Columns
+from relcrf.data.coding import bad_rows, bad_value, text_of, whole_number
 from relcrf.data.dataset import Dataset, RawTable, quoted
-from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, listed_table, relation_table
+from relcrf.data.names import attribute_column, domain_table, entity_table, listed_table, relation_table
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import (
     AttributeDeclaration,
@@ -31,7 +31,7 @@ from relcrf.model.spec import (
     Relation,
     folded,
 )
-from relcrf.model.types import Bag, Bool, DomainType, Real
+from relcrf.model.types import Bag, Bool, DomainType
 
 
 def bind(spec: ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, ...]] | None = None) -> Bound:
@@ -50,7 +50,7 @@ def bind(spec: ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, 
         raise DataError(Diagnostic("E204", "a table cannot be read", DataPlace(dataset.place), notes=notes)) from None
 
 
-class _Binder(Columns):
+class _Binder(Bags):
     """One binding at work. Mistakes are gathered; a step whose inputs are broken is skipped."""
 
     def __init__(self, bound: Bound, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
@@ -78,11 +78,20 @@ class _Binder(Columns):
             self.bound.domains[domain.name] = domain.values
             self._closed_domain(domain, name)
             return
-        scans = [
-            f"SELECT DISTINCT {text_of(table, column)} AS value FROM {table.scan} AS raw"
-            for table, column in self._columns_of(domain.name)
-        ]
+        spellings = []
+        for number, (table, column) in enumerate(self._columns_of(domain.name)):
+            # Cells are made distinct as they are, and cleaned after that: there are few, and cleaning is slow.
+            spelling = f"cells.{domain.name}.{number}"
+            self._read_from(domain.name, table)
+            cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
+            self._sql(
+                f"CREATE OR REPLACE TABLE {quoted(spelling)} AS "
+                f"SELECT raw.{quoted(column)} AS cell, {text_of(table, column)} AS value FROM {cells}"
+            )
+            self.spellings[domain.name, table.place, column] = spelling
+            spellings.append(spelling)
         known = tuple(self.vocabulary.get(domain.name, ()))
+        scans = [f"SELECT DISTINCT value FROM {quoted(spelling)}" for spelling in spellings]
         found = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
         self._sql(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
         if known:
@@ -94,6 +103,9 @@ class _Binder(Columns):
             f"INSERT INTO {name} SELECT {len(known)} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
             f"WHERE value IS NOT NULL AND value NOT IN (SELECT value FROM {name})"
         )
+        for spelling in spellings:
+            coded = f"SELECT s.cell, d.code FROM {quoted(spelling)} AS s JOIN {name} AS d ON d.value = s.value"
+            self._sql(f"CREATE OR REPLACE TABLE {quoted(spelling)} AS {coded}")
         values = self._sql(f"SELECT value FROM {name} ORDER BY code")
         self.bound.domains[domain.name] = tuple(str(row[0]) for row in values)
 
@@ -155,6 +167,7 @@ class _Binder(Columns):
             hint = f"its columns are {listing(table.columns)}; name the key in the model: entity {entity.name}(column)"
             self.problems.append(Diagnostic("E211", message, DataPlace(table.place), hint))
             return
+        self._read_from(entity.name, table)
         if not self._check_keys(entity, table, key):
             return
         text = text_of(table, key)
@@ -192,6 +205,9 @@ class _Binder(Columns):
             message = f"the key of a {entity.name} is missing"
             self.problems.append(bad_value("E213", message, table, key, count, rows, "every row needs its own key"))
             return False
+        (repeated,) = self._sql(f"SELECT count(*) > count(DISTINCT {text}) FROM {table.scan} AS raw")[0]
+        if not repeated:
+            return True
         twice = self._sql(
             f"SELECT k, list_slice(list_sort(list(row)), 1, 3) FROM (SELECT {text} AS k, row_number() OVER () AS row "
             f"FROM {table.scan} AS raw) GROUP BY k HAVING count(*) > 1 ORDER BY min(row) LIMIT 1"
@@ -203,81 +219,6 @@ class _Binder(Columns):
             note = f"it stands first in row {places[0]}"
             self.problems.append(Diagnostic("E214", message, place, "keys must be distinct", (note,)))
         return not twice
-
-    # Bags
-
-    def _bag_columns(
-        self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
-    ) -> tuple[RawTable, str, str, str | None] | None:
-        """Table of a bag, its columns of things and of values, and that of counts if it has one."""
-        assert isinstance(attribute.type, Bag)
-        own = find_entity(self.dataset, entity.name)
-        column = own.column(attribute.name) if own else None
-        if own is not None and column is not None and own.type_of(column).endswith("[]"):
-            return self._list_column(own, entity, column)
-        singular = attribute.name.removesuffix("s")
-        names = [f"{entity.name}_{n}" for n in (attribute.name, singular, attribute.type.domain)]
-        table = self.dataset.find(*names)
-        if table is None:
-            if not quiet:
-                self._missing_table(f"bag {entity.name}.{attribute.name}", *names)
-            return None
-        thing = table.column(entity.name) or table.column(entity.key)
-        value = next(filter(None, map(table.column, (attribute.name, singular, attribute.type.domain))), None)
-        if thing is None or value is None or thing == value:
-            if len(table.columns) < 2:
-                if not quiet:
-                    message = f"the table of the bag {entity.name}.{attribute.name} needs two columns"
-                    hint = f"give it the columns {folded(entity.name)} and {folded(singular)}"
-                    self.problems.append(Diagnostic("E218", message, DataPlace(table.place), hint))
-                return None
-            thing, value = table.columns[:2]
-            if not quiet:
-                self.bound.notes.append(
-                    f"{table.place}: took '{thing}' for the {entity.name} and '{value}' for the value"
-                )
-        count = table.column("count")
-        return table, thing, value, count if count != value else None
-
-    @staticmethod
-    def _list_column(table: RawTable, entity: Entity, column: str) -> tuple[RawTable, str, str, str | None] | None:
-        """A bag that is a column of lists, as a table of its own: a row for each value."""
-        key = key_column(table, entity)
-        if key is None:
-            return None
-        selected = f"raw.{quoted(key)} AS thing, unnest(raw.{quoted(column)}) AS value"
-        types = (table.type_of(key), table.type_of(column).removesuffix("[]"))
-        place = f"{table.place}, column '{column}'"
-        scan = f"(SELECT {selected} FROM {table.scan} AS raw)"
-        return RawTable(table.name, place, scan, ("thing", "value"), types), "thing", "value", None
-
-    def _bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
-        found = self._bag_columns(entity, attribute)
-        if found is None or not isinstance(attribute.type, Bag):
-            return
-        table, thing, value, count = found
-        code = self._domain_value_join(f"{entity.name}.{attribute.name}", attribute.type.domain, table, value)
-        if code is None:
-            return
-        amount = "1.0"
-        if count is not None:
-            conversion = scalar(table, count, Real())
-            bad, rows = bad_rows(self.connection, table, count, f"coalesce(abs({conversion.converted}) > 1e30, true)")
-            if bad:
-                message = f"'{rows[0][1]}' is no count"
-                self.problems.append(bad_value("E215", message, table, count, bad, rows, "counts are finite numbers"))
-                return
-            amount = conversion.converted
-        self._sql(
-            f"CREATE OR REPLACE TABLE {quoted(bag_table(entity.name, attribute.name))} AS "
-            f"SELECT e.vid AS vid, {code[0]} AS code, sum({amount})::FLOAT AS count FROM {table.scan} AS raw "
-            f"LEFT JOIN {quoted(entity_table(entity.name))} AS e ON e.key = {self._key(entity.name, table, thing)} {code[1]} "
-            f"WHERE {text_of(table, value)} IS NOT NULL GROUP BY 1, 2"
-        )
-        bag = quoted(bag_table(entity.name, attribute.name))
-        (dangling,) = self._sql(f"SELECT count(*) FROM {bag} WHERE vid IS NULL")[0]
-        if dangling:
-            self._dangling(entity.name, table, thing)
 
     # Relations
 
@@ -312,6 +253,7 @@ class _Binder(Columns):
         if table is None:
             self._missing_table(f"relation {relation.name}", relation.name)
             return
+        self._read_from(relation.name, table)
         columns = self._argument_columns(relation, table)
         if columns is None:
             return
@@ -329,7 +271,7 @@ class _Binder(Columns):
         self, relation: Relation | RandomRelation, table: RawTable, columns: list[str], more: Sequence[str], name: str
     ) -> None:
         """Makes a table of the distinct coded tuples, with more columns beside the arguments."""
-        selected, joins, entities = [], [], []
+        entities, codes = [], []
         for parameter, column in zip(relation.parameters, columns, strict=True):
             count, rows = bad_rows(self.connection, table, column, f"{text_of(table, column)} IS NULL")
             if count:
@@ -341,24 +283,29 @@ class _Binder(Columns):
             if self.spec.entity(parameter.sort):
                 if parameter.sort not in self.key_types:
                     return  # its table is broken and was reported
-                key = self._key(parameter.sort, table, column)
-                joins.append(f"LEFT JOIN {quoted(entity_table(parameter.sort))} AS e{k} ON e{k}.key = {key}")
-                selected.append(f"e{k}.vid AS a{k}")
+                codes.append((f"e{k}.vid", ""))
                 entities.append((k, parameter.sort, column))
             else:
                 what = f"{relation.name}.{parameter.name}"
                 code = self._domain_value_join(what, parameter.sort, table, column)
                 if code is None:
                     return
-                selected.append(f"{code[0]} AS a{k}")
-                joins.append(code[1])
-        self._sql(
-            f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT DISTINCT {', '.join([*selected, *more])} "
-            f"FROM {table.scan} AS raw {' '.join(joins)}"
-        )
-        for k, entity, column in entities:
-            (dangling,) = self._sql(f"SELECT count(*) FROM {quoted(name)} WHERE a{k} IS NULL")[0]
-            if dangling:
+                codes.append(code)
+        selected = ", ".join([*(f"{code} AS a{k}" for k, (code, _) in enumerate(codes)), *more])
+        dangling: list[int] = []
+        for careful in (False, True):
+            joins = [self._thing_join(sort, table, column, f"e{k}", careful=careful) for k, sort, column in entities]
+            joins += [join for _, join in codes]
+            self._sql(
+                f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT DISTINCT {selected} "
+                f"FROM {table.scan} AS raw {' '.join(joins)}"
+            )
+            missing = ", ".join(f"count(*) - count(a{k})" for k, _, _ in entities) or "0"
+            dangling = [int(str(count)) for count in self._sql(f"SELECT {missing} FROM {quoted(name)}")[0]]
+            if not any(dangling):
+                return
+        for count, (_, entity, column) in zip(dangling, entities, strict=True):
+            if count:
                 self._dangling(entity, table, column)
 
     def _value_column(self, relation: RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
@@ -393,6 +340,7 @@ class _Binder(Columns):
                 f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {arguments}, NULL::INTEGER AS state WHERE false"
             )
             return
+        self._read_from(relation.name, table)
         columns = self._argument_columns(relation, table)
         if columns is None:
             return

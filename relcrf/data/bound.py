@@ -26,6 +26,8 @@ class Bound:
         notes: what was assumed, for the user to see.
         missing_labels: predicted attributes without a column, (entity, attribute).
         closed: random relations whose tuples are false unless the data lists them.
+        products: random relations that admit every tuple of their arguments.
+        sources: for each entity, relation, bag (`Entity.attribute`) and domain, the places of the tables it was read from.
     """
 
     spec: ModelSpec
@@ -36,6 +38,8 @@ class Bound:
     notes: list[str] = field(default_factory=list)
     missing_labels: set[tuple[str, str]] = field(default_factory=set)
     closed: set[str] = field(default_factory=set)
+    products: set[str] = field(default_factory=set)
+    sources: dict[str, set[str]] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
 

@@ -75,13 +75,13 @@ def bad_rows(
     connection: duckdb.DuckDBPyConnection, table: RawTable, column: str, condition: str
 ) -> tuple[int, list[tuple[int, str]]]:
     """How many rows of a raw table fulfil a condition, and the first few: row number from 1 and the column's value."""
+    ((count,),) = connection.execute(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}").fetchall()
+    if not count:
+        return 0, []  # rows are numbered only where one has to be found
     rows = connection.execute(
         f"SELECT row, value FROM (SELECT row_number() OVER () AS row, {condition} AS bad, "
         f"CAST(raw.{quoted(column)} AS VARCHAR) AS value FROM {table.scan} AS raw) WHERE bad ORDER BY row LIMIT {SHOWN}"
     ).fetchall()
-    if not rows:
-        return 0, []
-    (count,) = connection.execute(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}").fetchall()[0]
     return int(count), [(int(row), str(value)) for row, value in rows]
 
 

@@ -12,6 +12,8 @@ from relcrf.errors import DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, folded
 from relcrf.model.types import Bool, DomainType, Vector
 
+WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+
 
 class Columns:
     """The SQL of single columns of one binding. What is wrong goes to `problems`."""
@@ -24,9 +26,14 @@ class Columns:
         self.problems: list[Diagnostic] = []
         self.key_types: dict[str, str] = {}
         """DuckDB's type of each entity's key, once its table is there."""
+        self.spellings: dict[tuple[str, str, str], str] = {}
+        """For an open domain and a column of it (the table's place, the column): a table of its raw cells and their codes."""
 
     def _sql(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()
+
+    def _read_from(self, name: str, table: RawTable) -> None:
+        self.bound.sources.setdefault(name, set()).add(table.place)
 
     def _attribute(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
         """SQL of one attribute's column, coded; None where it is broken or absent."""
@@ -126,10 +133,9 @@ class Columns:
     def _domain_value_join(self, what: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
         """SQL of a value's code, and the join that it needs."""
         if isinstance(self.spec.domain(domain), OpenDomain):
-            name = f"d_{column}"
-            text = text_of(table, column)
-            join = f"LEFT JOIN {quoted(domain_table(domain))} AS {quoted(name)} ON {quoted(name)}.value = {text}"
-            return f"{quoted(name)}.code", join
+            name = quoted(f"d_{column}")
+            spelling = quoted(self.spellings[domain, table.place, column])
+            return f"{name}.code", f"LEFT JOIN {spelling} AS {name} ON {name}.cell = raw.{quoted(column)}"
         code = self._domain_column(what, domain, table, column)
         return None if code is None else (code, "")
 
@@ -137,6 +143,23 @@ class Columns:
         kind = self.key_types.get(entity, "VARCHAR")
         text = text_of(table, column)
         return whole_number(text) if kind == "BIGINT" else text
+
+    def _thing_join(self, entity: str, table: RawTable, column: str, alias: str, *, careful: bool) -> str:
+        """The join of a column of keys with the table of their things.
+
+        Args:
+            careful: also where cells are spelt otherwise than the keys, with blanks around them, say. Without it cells are
+                compared as they are, which is several times faster; one that matches then is the same key.
+        """
+        kind, raw = table.type_of(column), f"raw.{quoted(column)}"
+        key = f"{alias}.key"
+        if not careful and kind == "VARCHAR":
+            same = f"{key if self.key_types.get(entity) == 'VARCHAR' else f'CAST({key} AS VARCHAR)'} = {raw}"
+        elif not careful and kind in WHOLE_TYPES and self.key_types.get(entity) == "BIGINT":
+            same = f"{key} = {raw}"
+        else:
+            same = f"{key} = {self._key(entity, table, column)}"
+        return f"LEFT JOIN {quoted(entity_table(entity))} AS {alias} ON {same}"
 
     def _dangling(self, entity: str, table: RawTable, column: str) -> None:
         """Reports the rows of a column that name no thing."""

@@ -11,7 +11,9 @@ patterns that the template's `over` names. Joint states are numbered in row-majo
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -20,18 +22,53 @@ from relcrf.graph.weights import WeightLayout
 
 
 @dataclass(frozen=True)
+class RepeatedScope(Sequence[np.ndarray]):
+    """The scopes of factors that are the same for every row of a table: rows x patterns, kept and not expanded.
+
+    Factor `r * n_patterns + p` has at place k the variable `starts[k] + strides[k] * rows[r] + offsets[k][p]`. To ask for
+    a place makes its array, shape (n_rows * n_patterns,), anew.
+
+    Args:
+        rows: shape (n_rows,), int32.
+        offsets: for each place, shape (n_patterns,), int32.
+    """
+
+    rows: np.ndarray
+    starts: tuple[int, ...]
+    strides: tuple[int, ...]
+    offsets: tuple[np.ndarray, ...]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @overload
+    def __getitem__(self, place: int) -> np.ndarray: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[np.ndarray]: ...
+    def __getitem__(self, place: int | slice) -> np.ndarray | Sequence[np.ndarray]:
+        if isinstance(place, slice):
+            return [self[k] for k in range(*place.indices(len(self)))]
+        origin = self.rows * np.int32(self.strides[place]) + np.int32(self.starts[place])
+        return np.asarray(np.add.outer(origin, self.offsets[place]).ravel())
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes) + sum(offset.nbytes for offset in self.offsets)
+
+
+@dataclass(frozen=True)
 class FactorGroup:
     """The ground factors of one template.
 
     Args:
-        scope: one int32 array of shape (n_factors,) for each place of the scope: the variable that stands there.
+        scope: for each place an int32 array of shape (n_factors,), the variable that stands there; or a `RepeatedScope`.
         cardinalities: number of states at each place; the same for every factor of the group.
         features: evidence, shape (n_factors, n_features).
         patterns: shape (n_joint_states, n_patterns); None is the identity, a full table.
         block: which weight block of the layout the group uses.
     """
 
-    scope: tuple[np.ndarray, ...]
+    scope: Sequence[np.ndarray]
     cardinalities: tuple[int, ...]
     features: AbstractFeatures
     patterns: np.ndarray | None
@@ -39,7 +76,7 @@ class FactorGroup:
 
     @property
     def n_factors(self) -> int:
-        return len(self.scope[0])
+        return self.features.n_rows
 
     @property
     def n_joint_states(self) -> int:
@@ -56,7 +93,9 @@ class FactorGroup:
 
     @property
     def nbytes(self) -> int:
-        return sum(variable.nbytes for variable in self.scope) + self.features.nbytes
+        scope = self.scope
+        n_bytes = scope.nbytes if isinstance(scope, RepeatedScope) else sum(variable.nbytes for variable in scope)
+        return n_bytes + self.features.nbytes
 
 
 @dataclass(frozen=True)

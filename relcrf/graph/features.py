@@ -1,8 +1,8 @@
 """Evidence features of a group of factors, as matrices X of shape (n_factors, n_features).
 
 A group's scores are `X @ W` for its weights W of shape (n_features, n_patterns), and its gradient is `X.T @ R` for
-residuals R of shape (n_factors, n_patterns). Four ways to hold X, from the smallest: all ones, dense columns, one
-block of columns a row (`per`), and sparse rows (a bag of words).
+residuals R of shape (n_factors, n_patterns). Five ways to hold X: all ones, dense columns, one block of columns a row
+(`per`), sparse rows (a bag of words), and one of these repeated for every row of a table.
 """
 
 from __future__ import annotations
@@ -186,3 +186,42 @@ class Sparse(AbstractFeatures):
         entries = slice(int(self.row_start[index]), int(self.row_start[index + 1]))
         values = self.values[entries] if len(self.values) else np.ones(entries.stop - entries.start)
         return [(int(c), float(v)) for c, v in zip(self.column[entries], values, strict=True)]
+
+
+@dataclass(frozen=True)
+class Tiled(AbstractFeatures):
+    """A matrix repeated `times` times, one below the other; stored once."""
+
+    tile: AbstractFeatures
+    times: int
+
+    @property
+    def n_rows(self) -> int:  # type: ignore[override]
+        return self.tile.n_rows * self.times
+
+    @property
+    def n_features(self) -> int:  # type: ignore[override]
+        return self.tile.n_features
+
+    @property
+    def rows_are_equal(self) -> bool:
+        return self.tile.rows_are_equal
+
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.tile.arrays()
+
+    def _rows(self, rows: np.ndarray | slice) -> np.ndarray:
+        chosen = np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
+        return np.asarray(chosen % self.tile.n_rows)
+
+    def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+        return self.tile.scores(weights, self._rows(rows))
+
+    def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        self.tile.accumulate(residual, self._rows(rows), out)
+
+    def squared(self) -> AbstractFeatures:
+        return replace(self, tile=self.tile.squared())
+
+    def row(self, index: int) -> list[tuple[int, float]]:
+        return self.tile.row(index % self.tile.n_rows)

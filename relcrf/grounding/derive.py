@@ -8,8 +8,9 @@ from dataclasses import replace
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.names import relation_table
+from relcrf.errors import BudgetError
 from relcrf.grounding import sql
-from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, measure, require
+from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, over_budget, require
 from relcrf.grounding.lower import Facts, lower_derived
 from relcrf.grounding.nearest import nearest_neighbours
 from relcrf.grounding.plan import Plan
@@ -46,7 +47,7 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
             (derived,) = layer
             plans = lower_derived(derived, facts)
             for plan in plans:
-                require(measure(bound.connection, plan, budget), budget, derived.name, derived.span, plan)
+                require(bound, plan, budget, derived.name, derived.span)
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
 
 
@@ -118,7 +119,10 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
             ((added, total),) = connection.execute(
                 f"SELECT (SELECT count(*) FROM {new}), (SELECT count(*) FROM {table})"
             ).fetchall()
-            require(Size(int(total)), budget, derived.name, derived.span, plans[derived.name][0])
+            if total > budget:
+                size = Size(int(total), True, int(total))
+                plan = plans[derived.name][0]
+                raise BudgetError(over_budget(bound, plan, size, budget, derived.name, derived.span))
             grown = grown or added > 0
         is_first = False
         if not grown:

@@ -1,69 +1,148 @@
-"""How large a plan's result is, before it runs: an upper bound from degrees, then the exact count.
+"""How large a plan's result is, told before it runs, and what makes it large.
 
-The bound multiplies degrees along a join tree: each scan is grouped by the columns that it shares with the scan above
-it, and carries the number of rows below. For a join of a tree's shape without filters the bound is exact, and it costs
-a grouping of each table rather than the join. Equalities that would close a cycle are left out, which only raises it.
+Rows are counted along a join tree: each scan is grouped by the columns that it shares with the scan above it, and
+carries the number of rows below, so that the cost is a grouping of each table and not the join. Conditions on one scan
+are applied there; `a != b` and `a < b` of two scans are counted by the rows that they exclude. Equalities that would
+close a cycle and all other conditions are left out: what is counted then is a bound from above.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import duckdb
 
+from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import sql
-from relcrf.grounding.plan import Column, Plan, Scan
+from relcrf.grounding.hubs import hub_text, worst_hub
+from relcrf.grounding.plan import Column, Compare, Condition, Plan, Scan, column_classes, columns_in
 
 DEFAULT_BUDGET = 100_000_000
 """Bindings that one template may have unless the user says otherwise: about a gigabyte of pair factors."""
 
 PATIENCE = 10
-"""A join whose bound is beyond this many budgets is refused at once; below, its filters may save it, and it is counted."""
+"""A join whose bound is beyond this many budgets is refused at once; below, its other conditions may save it."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """The number of bindings, or a bound on it."""
+    """The number of bindings, or a bound on it.
+
+    Args:
+        rows: of the join before repetitions go, or a bound on that.
+    """
 
     bindings: int
-    is_exact: bool = True
+    is_exact: bool
+    rows: int
 
 
-def measure(connection: duckdb.DuckDBPyConnection, plan: Plan, budget: int) -> Size:
-    """The exact number of bindings where it can be told within the budget, else a bound above it."""
-    bound = upper_bound(connection, plan)
-    is_tree = _is_tree(plan)
-    if is_tree and not plan.filters and not plan.is_distinct:
-        return Size(bound)
-    if bound > PATIENCE * budget:
-        return Size(bound, is_exact=False)
+def measure(connection: duckdb.DuckDBPyConnection, plan: Plan) -> Size:
+    """What can be told from the tables' degrees alone."""
+    rows, is_exact = _rows(connection, plan)
+    return Size(rows, is_exact and not plan.is_distinct, rows)
+
+
+def count(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size) -> Size:
+    """The exact number of bindings, by the join itself."""
+    if size.is_exact:
+        return size
     ((n,),) = connection.execute(sql.count(plan)).fetchall()
-    return Size(int(n))
+    return Size(int(n), True, size.rows)
 
 
-def require(size: Size, budget: int, name: str, span: Span | None, plan: Plan) -> None:
-    """Refuses what is over the budget.
+def within(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size, budget: int) -> Size:
+    """A size that is known to be within the budget or over it; the join runs only where degrees cannot tell, and no longer
+    than until the budget is full.
+    """
+    if size.is_exact or size.bindings <= budget or size.bindings > PATIENCE * budget:
+        return size
+    ((n,),) = connection.execute(sql.count(plan, limit=budget + 1)).fetchall()
+    return replace(size, bindings=int(n), is_exact=int(n) <= budget)
+
+
+def require(bound: Bound, plan: Plan, budget: int, name: str, span: Span | None) -> Size:
+    """The size of what is within the budget.
 
     Raises:
-        BudgetError: naming the template or relation and what would help.
+        BudgetError: naming the template or relation, its worst hub, and what would help.
     """
-    if size.bindings <= budget:
-        return
-    about = "" if size.is_exact else "up to "
-    message = f"'{name}' would ground into {about}{size.bindings:,} bindings, over the budget of {budget:,}"
-    is_cross = len(_components(plan)) > 1
-    hint = (
-        "name a relation or an equality in 'where' that ties the binders"
-        if is_cross
-        else "narrow 'where' (a hub may join too much)"
-    )
-    raise BudgetError(Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget"))
+    size = within(bound.connection, plan, measure(bound.connection, plan), budget)
+    if size.bindings > budget:
+        raise BudgetError(over_budget(bound, plan, size, budget, name, span))
+    return size
 
 
-def upper_bound(connection: duckdb.DuckDBPyConnection, plan: Plan) -> int:
-    """A number of rows that the join cannot exceed."""
+def over_budget(bound: Bound, plan: Plan, size: Size, budget: int, name: str, span: Span | None) -> Diagnostic:
+    """What is said of a plan that is over the budget."""
+    about = "" if size.is_exact else "up to " if size.bindings > PATIENCE * budget else "more than "
+    shown = budget if about == "more than " else size.bindings
+    message = f"'{name}' would ground into {about}{shown:,} bindings"
+    message += "" if about == "more than " else f", over the budget of {budget:,}"
+    if len(_components(plan)) > 1:
+        hint = "name a relation or an equality in 'where' that ties the binders"
+        return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget")
+    tables = {s.alias: s.table for s in multiplying(plan)}
+    hub = worst_hub(bound.connection, tables, column_classes(plan))
+    hint = "narrow 'where', for instance by leaving out hubs"
+    notes = (f"the worst hub is {hub_text(bound, hub)}",) if hub is not None else ()
+    return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget", notes)
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, plan: Plan) -> tuple[int, bool]:
+    """The number of rows of a plan, and whether it is exact; else it is a bound from above."""
+    own, between = _divided(plan)
+    simple = replace(plan, filters=tuple(own))
+    total, is_tree = _tree_rows(connection, simple), _is_tree(simple)
+    if not between:
+        return total, is_tree
+    if len(between) > 1 or not is_tree:
+        return total, False
+    (condition,) = between
+    if not isinstance(condition, Compare) or condition.operator not in ("!=", "<", ">"):
+        return total, False
+    left, right = condition.left, condition.right
+    if not isinstance(left, Column) or not isinstance(right, Column):
+        return total, False
+    same = replace(simple, equalities=(*simple.equalities, (left, right)))
+    if not _is_tree(same):
+        return total, False
+    apart = total - _tree_rows(connection, same)
+    if condition.operator == "!=":
+        return apart, True
+    return (apart // 2, True) if _is_symmetric(simple, left, right) else (apart, False)
+
+
+def _divided(plan: Plan) -> tuple[list[Condition], list[Condition]]:
+    """The conditions that speak of one scan, and those of several or with a plan inside."""
+    own: list[Condition] = []
+    between: list[Condition] = []
+    for condition in plan.filters:
+        aliases = {c.alias for c in columns_in(condition)}
+        has_plan = len(list(Plan((), filters=(condition,)).nested())) > 1
+        (own if len(aliases) == 1 and not has_plan else between).append(condition)
+    return own, between
+
+
+def _is_symmetric(plan: Plan, left: Column, right: Column) -> bool:
+    """Whether two columns can change places without changing the join."""
+    tables = {s.alias: s.table for s in plan.scans}
+    if plan.filters or left.name != right.name or tables[left.alias] != tables[right.alias]:
+        return False
+    swap = {left.alias: right.alias, right.alias: left.alias}
+
+    def swapped(column: Column) -> Column:
+        return replace(column, alias=swap.get(column.alias, column.alias))
+
+    classes = {frozenset(members) for members in column_classes(plan)}
+    return classes == {frozenset(swapped(c) for c in members) for members in classes}
+
+
+def _tree_rows(connection: duckdb.DuckDBPyConnection, plan: Plan) -> int:
+    """A number of rows that the join cannot exceed: exact where its equalities are a tree."""
     total = 1
     for component in _components(plan):
         ((n,),) = connection.execute(_bound_sql(plan, component)).fetchall()
@@ -71,9 +150,10 @@ def upper_bound(connection: duckdb.DuckDBPyConnection, plan: Plan) -> int:
     return total
 
 
-def _joined(plan: Plan) -> list[Scan]:
-    """Scans that can multiply rows: a lookup has exactly one row for each, unless it is itself joined by attributes."""
+def multiplying(plan: Plan) -> list[Scan]:
+    """Scans that multiply rows or filter them. A lookup has exactly one row for each, unless something is asked of it."""
     used = {alias for a, b in plan.equalities for alias in (a.alias, b.alias) if _other_than_vid(a, b, alias)}
+    used |= {c.alias for condition in plan.filters for c in columns_in(condition)}
     return [s for s in plan.scans if not s.is_lookup or s.alias in used]
 
 
@@ -83,7 +163,7 @@ def _other_than_vid(a: Column, b: Column, alias: str) -> bool:
 
 def _components(plan: Plan) -> list[list[str]]:
     """Groups of scans that equalities connect, each in an order in which every scan follows one that it joins."""
-    aliases = [s.alias for s in _joined(plan)]
+    aliases = [s.alias for s in multiplying(plan)]
     left = list(aliases)
     components = []
     while left:
@@ -92,7 +172,7 @@ def _components(plan: Plan) -> list[list[str]]:
         while grown:
             grown = False
             for alias in left:
-                if any(_connects(plan, alias, other) for other in order):
+                if any(_shared(plan, alias, other) for other in order):
                     order.append(alias)
                     left.remove(alias)
                     grown = True
@@ -101,24 +181,10 @@ def _components(plan: Plan) -> list[list[str]]:
     return components
 
 
-def _connects(plan: Plan, alias: str, other: str) -> bool:
-    return bool(_shared(plan, alias, other))
-
-
-def _classes(plan: Plan) -> list[set[Column]]:
-    """Columns that are all equal."""
-    classes: list[set[Column]] = []
-    for a, b in plan.equalities:
-        touching = [c for c in classes if a in c or b in c]
-        classes = [c for c in classes if c not in touching]
-        classes.append({a, b}.union(*touching))
-    return classes
-
-
 def _shared(plan: Plan, alias: str, other: str) -> list[tuple[Column, Column]]:
     """Pairs of equal columns of two scans."""
     pairs = []
-    for members in _classes(plan):
+    for members in column_classes(plan):
         mine = sorted((c for c in members if c.alias == alias), key=lambda c: c.name)
         theirs = sorted((c for c in members if c.alias == other), key=lambda c: c.name)
         if mine and theirs:
@@ -126,32 +192,36 @@ def _shared(plan: Plan, alias: str, other: str) -> list[tuple[Column, Column]]:
     return pairs
 
 
-def _parents(plan: Plan, order: list[str]) -> dict[str, str]:
+def _parents(plan: Plan, order: Sequence[str]) -> dict[str, str]:
     """The scan above each but the first: of those that come before, the one it shares most with."""
-    return {
-        alias: max(order[:k], key=lambda other, alias=alias: len(_shared(plan, alias, other)))  # type: ignore[misc]
-        for k, alias in enumerate(order)
-        if k > 0
-    }
+    parents = {}
+    for k, alias in enumerate(order[1:], start=1):
+        shared = {other: len(_shared(plan, alias, other)) for other in order[:k]}
+        parents[alias] = max(shared, key=lambda other: shared[other])
+    return parents
 
 
 def _is_tree(plan: Plan) -> bool:
-    """Whether the bound uses every equality of the plan."""
-    joined = {s.alias for s in _joined(plan)}
-    for members in _classes(plan):
+    """Whether the count uses every equality of the plan."""
+    joined = {s.alias for s in multiplying(plan)}
+    for members in column_classes(plan):
         in_use = [c for c in members if c.alias in joined]
         if len({c.alias for c in in_use}) != len(in_use):
             return False
     used = 0
     for order in _components(plan):
         used += sum(len(_shared(plan, alias, parent)) for alias, parent in _parents(plan, order).items())
-    needed = sum(max(0, len({c.alias for c in members} & joined) - 1) for members in _classes(plan))
+    needed = sum(max(0, len({c.alias for c in members} & joined) - 1) for members in column_classes(plan))
     return used == needed
 
 
 def _bound_sql(plan: Plan, order: list[str]) -> str:
     tables = {s.alias: s.table for s in plan.scans}
     parents = _parents(plan, order)
+    conditions: dict[str, list[str]] = {}
+    for condition in plan.filters:
+        (alias,) = {c.alias for c in columns_in(condition)} & set(order) or {""}
+        conditions.setdefault(alias, []).append(sql.condition_text(condition))
 
     def below(alias: str, keys: list[Column]) -> str:
         """Number of rows of the subtree under a scan, for each value of the columns that it shares with its parent."""
@@ -166,6 +236,8 @@ def _bound_sql(plan: Plan, order: list[str]) -> str:
         columns = [f"{alias}.{quoted(c.name)}" for c in keys]
         selected = ", ".join([*columns, f"sum({product}) AS n_rows"])
         grouped = f" GROUP BY {', '.join(columns)}" if columns else ""
-        return f"SELECT {selected} FROM {quoted(tables[alias])} AS {alias}{joins}{grouped}"
+        own = conditions.get(alias, [])
+        where = f" WHERE {' AND '.join(f'({c})' for c in own)}" if own else ""
+        return f"SELECT {selected} FROM {quoted(tables[alias])} AS {alias}{joins}{where}{grouped}"
 
     return f"SELECT n_rows FROM ({below(order[0], [])})"

@@ -2,60 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 import numpy as np
 
 from relcrf.data.bound import Bound
-from relcrf.errors import DataError, Diagnostic, listing
-from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.weights import WeightBlock, WeightLayout
-from relcrf.grounding import sql
+from relcrf.errors import listing
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.weights import WeightLayout
+from relcrf.grounding.blocks import Block, BlockMaker, Task, TemplateInfo
 from relcrf.grounding.derive import Progress, derive_all, facts_of
-from relcrf.grounding.estimate import DEFAULT_BUDGET, measure, require
-from relcrf.grounding.keys import KeyDictionary, encode_keys, unite
-from relcrf.grounding.lower import Facts, LoweredTemplate, lower_template
-from relcrf.grounding.patterns import pattern_names, state_patterns
-from relcrf.grounding.rows import features_of
+from relcrf.grounding.engines.base import AbstractEngine
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.estimate import DEFAULT_BUDGET, require
+from relcrf.grounding.lower import Facts, lower_template
+from relcrf.grounding.repeated import on_one_row
+from relcrf.grounding.store import Store, identity
 from relcrf.grounding.variables import (
     VariableBlock,
     argument_texts,
     make_random_relations,
     states_of,
-    values_of,
     variable_blocks,
 )
-from relcrf.model.expressions import Atom, Attribute
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import ModelSpec, Options, Template
-
-HARD = 1000.0
-"""The price of failing a hard formula, in nats: e to the power -1000 is no probability that a computer can hold."""
-
-
-@dataclass(frozen=True)
-class TemplateInfo:
-    """What the numbers of a weight block mean.
-
-    Args:
-        name: of the weights: the template's, unless templates share them by another name.
-        features: how each `by` feature is spelt; `1` for the constant.
-        patterns: how each pattern is spelt.
-        bindings: of all templates that use the weights.
-    """
-
-    name: str
-    features: tuple[str, ...]
-    patterns: tuple[str, ...]
-    keys: KeyDictionary | None
-    bindings: int
-
-    def feature_name(self, feature: int) -> tuple[tuple[str, ...], str]:
-        """The key and the spelling of a feature of the group's matrix."""
-        key, d = divmod(feature, len(self.features))
-        return (self.keys.values[key] if self.keys else ()), self.features[d]
+from relcrf.model.spec import ModelSpec, Template
 
 
 @dataclass(frozen=True)
@@ -116,8 +89,19 @@ def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lam
     make_random_relations(bound, facts_of(bound), budget)
 
 
-def ground(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> Grounding:
+def ground(
+    bound: Bound,
+    budget: int = DEFAULT_BUDGET,
+    progress: Progress = lambda name: None,
+    *,
+    engine: AbstractEngine | None = None,
+    store: Store | None = None,
+) -> Grounding:
     """Grounds every template, but no candidates. Derived and random relations are made first.
+
+    Args:
+        engine: who joins; by default DuckDB, where the tables are.
+        store: groundings of before, to take from and to add to.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget.
@@ -125,33 +109,56 @@ def ground(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lamb
     """
     prepare(bound, budget, progress)
     _note_left_out(bound)
-    facts = facts_of(bound)
-    templates = [t for t in facts.spec.templates if not t.is_candidate]
-    lowered = [lower_template(template, facts) for template in templates]
-    for one in lowered:
-        size = measure(bound.connection, one.plan, budget)
-        require(size, budget, one.template.name, one.template.span, one.plan)
-    blocks = variable_blocks(bound)
-    cardinality = np.repeat([len(b.values) for b in blocks], [b.count for b in blocks]).astype(np.int32)
-    states = [states_of(bound, block) for block in blocks]
-    sharing: dict[str, list[LoweredTemplate]] = {}
-    for one in lowered:
-        sharing.setdefault(one.template.weights, []).append(one)
-    made = _Made(bound, facts, {(b.owner, b.attribute): b.start for b in blocks})
-    for name, members in sharing.items():
-        made.add(name, members, progress)
-    graph = FactorGraph(cardinality, tuple(made.groups), WeightLayout(tuple(made.weights)))
+    variables = variable_blocks(bound)
+    cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
+    states = [states_of(bound, block) for block in variables]
+    maker = BlockMaker(bound, engine or DuckDbEngine(bound.connection), variables, progress)
+    made = _blocks(maker, budget, store)
+    groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
         bound,
-        graph,
-        tuple(blocks),
+        FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(block.weights for block in made))),
+        tuple(variables),
         np.concatenate(states) if states else np.empty(0, dtype=np.int32),
-        tuple(made.infos),
-        tuple(made.names),
-        made.bindings,
+        tuple(block.info for block in made),
+        tuple(name for block in made for name in block.group_names),
+        {name: count for block in made for name, count in block.bindings.items()},
         dict(bound.domains),
     )
+
+
+def _blocks(maker: BlockMaker, budget: int, store: Store | None) -> list[Block]:
+    """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
+    bound, facts = maker.bound, facts_of(maker.bound)
+    sharing: dict[str, list[Template]] = {}
+    for template in facts.spec.templates:
+        if not template.is_candidate:
+            sharing.setdefault(template.weights, []).append(template)
+    found: dict[str, Block] = {}
+    tasks: dict[str, list[Task]] = {}
+    identities = {}
+    for name, members in sharing.items():
+        if store is not None:
+            identities[name] = identity(bound, facts.spec, members, maker.variables)
+            saved = store.load(identities[name])
+            if saved is not None:
+                found[name] = saved
+                continue
+        tasks[name] = [_task(bound, facts, template, budget) for template in members]
+    for name, work in tasks.items():
+        if store is None:
+            found[name] = maker.make(name, work, bound.dataset.storage)
+        else:
+            found[name] = store.add(identities[name], partial(maker.make, name, work))
+    return [found[name] for name in sharing]
+
+
+def _task(bound: Bound, facts: Facts, template: Template, budget: int) -> Task:
+    """A template, lowered and within the budget."""
+    lowered, repeated = on_one_row(bound, facts, lower_template(template, facts))
+    size = require(bound, lowered.plan, budget, template.name, template.span)
+    return Task(lowered, repeated, size.rows)
 
 
 def _note_left_out(bound: Bound) -> None:
@@ -168,137 +175,3 @@ def _note_left_out(bound: Bound) -> None:
         text = f"{what} {listing(names)}: {why}"
         if names and text not in bound.notes:
             bound.notes.append(text)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The bindings of one template.
-
-    Args:
-        scope: variables, a column for each place.
-        evidence: truths and codes of the formula's evidence, a column for each part; -1 where missing.
-        columns: features.
-    """
-
-    scope: list[np.ndarray]
-    evidence: list[np.ndarray]
-    key: np.ndarray | None
-    keys: KeyDictionary | None
-    columns: list[np.ndarray]
-
-    def __len__(self) -> int:
-        return len(self.scope[0])
-
-
-class _Made:
-    """Groups and blocks of weights in the making."""
-
-    def __init__(self, bound: Bound, facts: Facts, start: Mapping[tuple[str, str | None], int]) -> None:
-        self.bound, self.facts, self.start = bound, facts, start
-        self.groups: list[FactorGroup] = []
-        self.names: list[str] = []
-        self.weights: list[WeightBlock] = []
-        self.infos: list[TemplateInfo] = []
-        self.bindings: dict[str, int] = {}
-
-    def add(self, name: str, members: Sequence[LoweredTemplate], progress: Progress) -> None:
-        """The templates that share one block of weights."""
-        fetched = []
-        for one in members:
-            progress(one.template.name)
-            fetched.append(self._fetch(one))
-        codes, keys = unite([(rows.key, rows.keys) for rows in fetched])
-        n_keys = len(keys.values) if keys else 0
-        first = members[0]
-        patterns = pattern_names(first, self._values(first))
-        features = first.feature_names or ("1",)
-        for one, rows, key in zip(members, fetched, codes, strict=True):
-            self._check_width(one, first)
-            self.bindings[one.template.name] = len(rows)
-            self._groups(one, rows, key, n_keys)
-        self.infos.append(TemplateInfo(name, features, patterns, keys, sum(len(rows) for rows in fetched)))
-        self.weights.append(_weight_block(name, members, (n_keys if keys else 1) * len(features), len(patterns)))
-
-    def _check_width(self, one: LoweredTemplate, first: LoweredTemplate) -> None:
-        if max(1, len(one.features)) != max(1, len(first.features)):
-            message = f"'{one.template.name}' and '{first.template.name}' share weights, but not the number of features"
-            hint = "the vectors in their 'by' have different lengths"
-            raise DataError(Diagnostic("E224", message, one.template.span, hint))
-
-    def _values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
-        return [values_of(self.bound, kind) for kind in lowered.kinds]
-
-    def _groups(self, lowered: LoweredTemplate, rows: _Rows, key: np.ndarray | None, n_keys: int) -> None:
-        """A group for each case of the evidence in the formula; where every state is the same to it, it is no factor."""
-        values = self._values(lowered)
-        parts = [node for node, _ in lowered.evidence]
-        for case, chosen in _cases(rows):
-            patterns = state_patterns(lowered, values, dict(zip(parts, case, strict=True)))
-            if not lowered.is_table and patterns is not None and patterns.min() == patterns.max():
-                continue
-            columns = [column[chosen] for column in rows.columns]
-            scope, features = features_of(
-                [v[chosen] for v in rows.scope], key if key is None else key[chosen], n_keys, columns
-            )
-            cardinalities = tuple(len(v) for v in values)
-            self.groups.append(FactorGroup(tuple(scope), cardinalities, features, patterns, len(self.infos)))
-            self.names.append(lowered.template.name)
-
-    def _fetch(self, lowered: LoweredTemplate) -> _Rows:
-        order = [*lowered.variables, *(key.output for key in lowered.keys), *lowered.features[:4]]
-        found = self.bound.connection.execute(sql.fetch(lowered.plan, order)).fetchnumpy()
-        bindings = len(found["v0"])
-        scope = []
-        for output, term in zip(lowered.variables, lowered.terms, strict=True):
-            variable = _complete(found.pop(output)).astype(np.int32, copy=False)
-            offset = self._offset(lowered, term)
-            scope.append(variable + np.int32(offset) if offset else variable)
-        evidence = [_filled(found.pop(name), -1).astype(np.int32) for _, name in lowered.evidence]
-        # A missing feature is no evidence: 0, as if the thing were not there.
-        columns = [_filled(found.pop(name).astype(np.float64), 0.0) for name in lowered.features]
-        for name, column in zip(lowered.feature_names, columns, strict=True):
-            if not np.isfinite(column).all():
-                message = f"the feature '{name}' of template '{lowered.template.name}' is not finite for some bindings"
-                hint = "guard the expression, for instance with log1p or least"
-                raise DataError(Diagnostic("E222", message, hint=hint, notes=(f"{bindings:,} bindings",)))
-        key, keys = encode_keys(self.bound, lowered.keys, [_complete(found.pop(k.output)) for k in lowered.keys])
-        return _Rows(scope, evidence, key, keys, columns)
-
-    def _offset(self, lowered: LoweredTemplate, term: Attribute | Atom) -> int:
-        """The first variable of the block that a term's variables are in."""
-        if isinstance(term, Atom):
-            return self.start[term.relation, None]
-        return self.start[lowered.scope.sorts[term.binder], term.attribute]
-
-
-def _cases(rows: _Rows) -> list[tuple[tuple[int, ...], slice | np.ndarray]]:
-    """The combinations of evidence that there are, and the bindings of each, in order."""
-    if not rows.evidence:
-        return [((), slice(None))]
-    if not len(rows):
-        return []
-    table = np.column_stack(rows.evidence)
-    distinct, inverse = np.unique(table, axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    return [(tuple(int(v) for v in case), np.flatnonzero(inverse == k)) for k, case in enumerate(distinct)]
-
-
-def _weight_block(name: str, members: Sequence[LoweredTemplate], n_features: int, n_patterns: int) -> WeightBlock:
-    """The weights that some templates share; only one of them gives the options."""
-    templates: list[Template] = [one.template for one in members]
-    if templates[0].is_hard:
-        return WeightBlock(name, n_features, n_patterns, HARD, fixed=True)
-    options = next((t.options for t in templates if t.options != Options(weights=t.options.weights)), Options())
-    start = options.init or 0.0
-    return WeightBlock(name, n_features, n_patterns, start, options.fixed, options.l1, options.l2)
-
-
-def _complete(column: np.ndarray) -> np.ndarray:
-    if isinstance(column, np.ma.MaskedArray):
-        assert not column.mask.any(), "a scope or a key has a missing value"
-        return np.asarray(column.data)
-    return column
-
-
-def _filled(column: np.ndarray, value: float) -> np.ndarray:
-    return np.asarray(np.ma.filled(np.ma.asarray(column), value))

@@ -1,15 +1,18 @@
-"""The keys of `per`: dense codes, and what they stand for."""
+"""The keys of `per` as whole numbers, and what they stand for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from relcrf.data.bound import Bound
+from relcrf.data.dataset import quoted
 from relcrf.grounding import sql
+from relcrf.grounding.groups import KeyPlaces
 from relcrf.grounding.lower import KeyColumn, LoweredTemplate
+from relcrf.grounding.plan import Column, Looked, Plan, Present
 from relcrf.grounding.variables import BOOL_VALUES
 from relcrf.model.types import Bool, DomainType, EntityType
 
@@ -27,6 +30,45 @@ class KeyDictionary:
     values: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True)
+class CodedKeys:
+    """The keys of one template as codes.
+
+    Args:
+        lowered: the template, all outputs for its keys being codes.
+        texts: for each key, what its codes stand for.
+        is_known: the only key is a domain's value, a thing or a truth value: every code is a key, whether a binding has it
+            or not. Of other keys only those that come are.
+    """
+
+    lowered: LoweredTemplate
+    texts: tuple[tuple[str, ...], ...]
+    is_known: bool
+
+    @property
+    def limit(self) -> int:
+        """More than any code of `combined`."""
+        return int(np.prod([float(len(text)) for text in self.texts]))
+
+    def combined(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
+        """One number for each combination of codes, shape (n,); None without keys."""
+        if not codes:
+            return None
+        out = codes[0]
+        for code, text in zip(codes[1:], self.texts[1:], strict=True):
+            out = out.astype(np.int64) * len(text) + code
+        return out
+
+    def spelt(self, combined: np.ndarray) -> list[tuple[str, ...]]:
+        """The texts of combined codes."""
+        columns: list[list[str]] = []
+        left = combined.astype(np.int64)
+        for text in reversed(self.texts):
+            left, code = np.divmod(left, max(len(text), 1))
+            columns.insert(0, [text[c] for c in code])
+        return list(zip(*columns, strict=True))
+
+
 def known_values(bound: Bound, key: KeyColumn) -> tuple[str, ...] | None:
     """The texts of a key's codes, where codes are known before the data is read."""
     if isinstance(key.kind, DomainType):
@@ -36,6 +78,60 @@ def known_values(bound: Bound, key: KeyColumn) -> tuple[str, ...] | None:
     if isinstance(key.kind, Bool):
         return BOOL_VALUES
     return None
+
+
+def code_keys(bound: Bound, lowered: LoweredTemplate) -> CodedKeys:
+    """A template whose keys are all codes; plain values get a dictionary of their own, a table of `code` and `value`."""
+    texts, outputs = [], list(lowered.plan.outputs)
+    for key in lowered.keys:
+        known = known_values(bound, key)
+        if known is None:
+            place = next(k for k, (name, _, _) in enumerate(outputs) if name == key.output)
+            column = outputs[place][1]
+            assert isinstance(column, Column), "a key is a name or an attribute"
+            table = f"key.{lowered.template.name}.{key.output}"
+            known = _make_dictionary(bound, lowered.plan, column, table)
+            outputs[place] = (key.output, Looked(table, "code", "value", column), "integer")
+        texts.append(known)
+    plan = replace(lowered.plan, outputs=tuple(outputs))
+    is_known = len(lowered.keys) == 1 and known_values(bound, lowered.keys[0]) is not None
+    return CodedKeys(replace(lowered, plan=plan), tuple(texts), is_known)
+
+
+def _make_dictionary(bound: Bound, plan: Plan, column: Column, table: str) -> tuple[str, ...]:
+    """A table of the values of a column, each with a code in the order of the values' texts."""
+    scan = next(s for s in plan.scans if s.alias == column.alias)
+    values = Plan((scan,), filters=(Present(column),), bindings=(("value", column),))
+    bound.connection.execute(sql.create(values, table))
+    coded = "(row_number() OVER (ORDER BY CAST(a0 AS VARCHAR)) - 1)::INTEGER AS code, a0 AS value"
+    bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(table)} AS SELECT {coded} FROM {quoted(table)}")
+    found = bound.connection.execute(f"SELECT CAST(value AS VARCHAR) FROM {quoted(table)} ORDER BY code").fetchall()
+    return tuple(str(text) for (text,) in found)
+
+
+def dictionary_of(
+    members: Sequence[CodedKeys], came: Sequence[np.ndarray]
+) -> tuple[KeyDictionary | None, list[KeyPlaces | None]]:
+    """One dictionary for the templates that share weights, and how the keys of each become dense; None: they are.
+
+    Args:
+        came: for each template the distinct combined keys of its bindings, ascending; not read where all are known.
+    """
+    first = members[0]
+    if not first.texts:
+        return None, [None] * len(members)
+    if first.is_known and all(m.is_known and m.texts == first.texts for m in members):
+        kind = first.lowered.keys[0].kind
+        domain = kind.domain if isinstance(kind, DomainType) else None
+        return KeyDictionary(domain, tuple((text,) for text in first.texts[0])), [None] * len(members)
+    place: dict[tuple[str, ...], int] = {}
+    places: list[KeyPlaces | None] = []
+    for member, keys in zip(members, came, strict=True):
+        # A template whose keys are known brings all of them, seen or not.
+        keys = np.arange(len(member.texts[0])) if member.is_known else keys
+        dense = np.array([place.setdefault(text, len(place)) for text in member.spelt(keys)], dtype=np.int32)
+        places.append(KeyPlaces(keys, dense))
+    return KeyDictionary(None, tuple(place)), places
 
 
 def count_keys(bound: Bound, lowered: Sequence[LoweredTemplate]) -> int:
@@ -53,46 +149,3 @@ def count_keys(bound: Bound, lowered: Sequence[LoweredTemplate]) -> int:
             return int(n)
         distinct.update(bound.connection.execute(sql.distinct(one.plan, names)).fetchall())
     return len(distinct)
-
-
-def encode_keys(
-    bound: Bound, keys: tuple[KeyColumn, ...], columns: list[np.ndarray]
-) -> tuple[np.ndarray | None, KeyDictionary | None]:
-    """Dense codes of the key combinations, shape (n_bindings,), and what they stand for."""
-    if not keys:
-        return None, None
-    codes, texts = [], []
-    for key, column in zip(keys, columns, strict=True):
-        known = known_values(bound, key)
-        if known is None:
-            distinct, column = np.unique(column.astype(str), return_inverse=True)
-            known = tuple(distinct.tolist())
-        codes.append(column)
-        texts.append(known)
-    if len(keys) == 1:
-        kind = keys[0].kind
-        domain = kind.domain if isinstance(kind, DomainType) else None
-        return codes[0].astype(np.int32), KeyDictionary(domain, tuple((t,) for t in texts[0]))
-    combined = codes[0].astype(np.int64)
-    for code, text in zip(codes[1:], texts[1:], strict=True):
-        # Numbered anew after each key, so that the product of the sizes cannot overflow.
-        combined = np.unique(combined, return_inverse=True)[1] * len(text) + code
-    _, first, inverse = np.unique(combined, return_index=True, return_inverse=True)
-    spelt = [[text[c] for c in code[first]] for code, text in zip(codes, texts, strict=True)]
-    return inverse.astype(np.int32), KeyDictionary(None, tuple(zip(*spelt, strict=True)))
-
-
-def unite(
-    coded: Sequence[tuple[np.ndarray | None, KeyDictionary | None]],
-) -> tuple[list[np.ndarray | None], KeyDictionary | None]:
-    """The keys of several templates that share weights, in one dictionary."""
-    first = coded[0][1]
-    if first is None or all(keys == first for _, keys in coded):
-        return [key for key, _ in coded], first
-    place: dict[tuple[str, ...], int] = {}
-    out: list[np.ndarray | None] = []
-    for key, keys in coded:
-        assert key is not None and keys is not None
-        moved = np.array([place.setdefault(value, len(place)) for value in keys.values], dtype=np.int32)
-        out.append(moved[key] if len(key) else key)
-    return out, KeyDictionary(None, tuple(place))

@@ -176,3 +176,24 @@ def _plans_in(node: Any) -> Iterator[Plan]:
         for child in value if isinstance(value, tuple) else (value,):
             if is_dataclass(child) and not isinstance(child, Plan):
                 yield from _plans_in(child)
+
+
+def column_classes(plan: Plan) -> list[set[Column]]:
+    """The columns that the equalities of a plan make equal, class by class."""
+    classes: list[set[Column]] = []
+    for a, b in plan.equalities:
+        touching = [c for c in classes if a in c or b in c]
+        classes = [c for c in classes if c not in touching]
+        classes.append({a, b}.union(*touching))
+    return classes
+
+
+def columns_in(node: Any) -> set[Column]:
+    """All columns that a term or condition speaks of, those of plans inside it with them."""
+    if isinstance(node, Column):
+        return {node}
+    if isinstance(node, tuple):
+        return set().union(*map(columns_in, node)) if node else set()
+    if not is_dataclass(node) or isinstance(node, type):
+        return set()
+    return set().union(*(columns_in(getattr(node, f.name)) for f in fields(node)))

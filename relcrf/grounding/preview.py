@@ -7,12 +7,18 @@ from dataclasses import dataclass
 from relcrf.data.bound import Bound
 from relcrf.grounding import sql
 from relcrf.grounding.derive import facts_of
-from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, measure
-from relcrf.grounding.keys import count_keys
+from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, multiplying, within
+from relcrf.grounding.groups import joint_bytes, unary_bytes
+from relcrf.grounding.hubs import hub_text, worst_hub
+from relcrf.grounding.keys import count_keys, known_values
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_count, state_patterns
-from relcrf.grounding.rows import unary_bytes
+from relcrf.grounding.plan import column_classes
+from relcrf.grounding.repeated import Repeated, on_one_row
 from relcrf.grounding.variables import values_of
+
+COUNTED = 10_000_000
+"""Joins of at most so many rows are counted by running them, which takes a second; larger ones only where asked."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,10 @@ class TemplatePlan:
 
     Args:
         weights: how many it uses; templates may share them.
+        is_exact: whether the figures are exact, or bounds from above.
+        hub: the value that its joins meet most often, as people read it; empty without a join.
         is_candidate: not a part of the model until a structure learner chooses from it.
+        rows: where the factors are the same for every row of a table, its number of rows; `bytes` are those of one row.
     """
 
     name: str
@@ -30,43 +39,82 @@ class TemplatePlan:
     weights: int
     bytes: int
     is_exact: bool
+    hub: str = ""
     is_candidate: bool = False
+    rows: int = 1
+
+    @property
+    def held(self) -> int:
+        """The bindings that are held: those of one row where all rows are the same."""
+        return self.bindings // self.rows
 
 
-def plan(bound: Bound, budget: int = DEFAULT_BUDGET) -> list[TemplatePlan]:
+def plan(bound: Bound, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -> list[TemplatePlan]:
     """What each template will ground into, without grounding it. Derived and random relations must be there (`prepare`).
 
     Templates over the budget are told with what is known, and not refused.
+
+    Args:
+        exactly: count every join that may be within the budget, however long that takes.
     """
     facts = facts_of(bound)
-    lowered = [lower_template(template, facts) for template in facts.spec.templates]
+    lowered = [on_one_row(bound, facts, lower_template(template, facts)) for template in facts.spec.templates]
     sharing: dict[str, list[LoweredTemplate]] = {}
-    for one in lowered:
+    for one, _ in lowered:
         sharing.setdefault(one.template.weights, []).append(one)
     return [
-        _plan_one(bound, one, measure(bound.connection, one.plan, budget), sharing[one.template.weights])
-        for one in lowered
+        _plan_one(bound, one, repeated, _size(bound, one, budget, exactly=exactly), sharing[one.template.weights])
+        for one, repeated in lowered
     ]
 
 
-def _plan_one(bound: Bound, lowered: LoweredTemplate, size: Size, sharing: list[LoweredTemplate]) -> TemplatePlan:
+def _size(bound: Bound, lowered: LoweredTemplate, budget: int, *, exactly: bool) -> Size:
+    size = measure(bound.connection, lowered.plan)
+    if size.bindings <= (budget if exactly else min(budget, COUNTED)):
+        return count(bound.connection, lowered.plan, size)
+    return within(bound.connection, lowered.plan, size, budget)
+
+
+def _plan_one(
+    bound: Bound, lowered: LoweredTemplate, repeated: Repeated | None, size: Size, sharing: list[LoweredTemplate]
+) -> TemplatePlan:
     values = [values_of(bound, kind) for kind in lowered.kinds]
-    width = max(1, len(lowered.features))
-    n_keys = count_keys(bound, sharing) if size.is_exact else 0
-    weights = n_keys * width * pattern_count(lowered, values)
+    is_small = size.is_exact and size.bindings <= COUNTED
+    n_keys = count_keys(bound, sharing) if is_small else _most_keys(bound, lowered, size.bindings)
+    weights = n_keys * max(1, len(lowered.features)) * pattern_count(lowered, values)
     factors, n_bytes = 0, 0
     parts = _parts(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
+    width, has_keys = len(lowered.features), bool(lowered.keys)
     for variables, n in parts:
         factors += variables
         if len(lowered.variables) > 1:
-            n_bytes += 4 * len(lowered.variables) * n + (4 * n if lowered.keys else 0) + 8 * len(lowered.features) * n
+            n_bytes += joint_bytes(n, len(lowered.variables), width, has_keys=has_keys)
         else:
-            has = {"has_keys": bool(lowered.keys), "has_values": bool(lowered.features)}
-            n_bytes += unary_bytes(n, variables, width, **has)
-    template = lowered.template
+            n_bytes += unary_bytes(n, variables, width, has_keys=has_keys)
+    tables = {s.alias: s.table for s in multiplying(lowered.plan)}
+    hub = worst_hub(bound.connection, tables, column_classes(lowered.plan))
+    rows = repeated.n_rows if repeated else 1
     return TemplatePlan(
-        template.name, size.bindings, factors, weights, n_bytes, size.is_exact, is_candidate=template.is_candidate
+        lowered.template.name,
+        size.bindings * rows,
+        factors * rows,
+        weights,
+        n_bytes + (4 * rows if repeated else 0),
+        size.is_exact,
+        hub_text(bound, hub) if hub else "",
+        lowered.template.is_candidate,
+        rows,
     )
+
+
+def _most_keys(bound: Bound, lowered: LoweredTemplate, bindings: int) -> int:
+    """No fewer than the keys that there will be."""
+    most = 1
+    for key in lowered.keys:
+        known = known_values(bound, key)
+        most *= bindings if known is None else len(known)
+    is_known = len(lowered.keys) == 1 and known_values(bound, lowered.keys[0]) is not None
+    return most if is_known else min(most, max(bindings, 1))
 
 
 def _parts(

@@ -30,14 +30,19 @@ _COMPARISONS = {"==": exp.EQ, "!=": exp.NEQ, "<": exp.LT, "<=": exp.LTE, ">": ex
 _TYPES = {"integer": "INTEGER", "bigint": "BIGINT", "double": "DOUBLE", "text": "VARCHAR"}
 
 
-def fetch(plan: Plan, order: Sequence[str] = ()) -> str:
-    """All outputs of all bindings, in the order of the named outputs."""
-    outputs = [exp.cast(term(t), _TYPES[kind]).as_(name, quoted=True) for name, t, kind in plan.outputs]
-    select = _body(plan, [*outputs, *_bindings(plan)] if plan.is_distinct else outputs)
-    if plan.is_distinct:
-        names = [exp.column(name, quoted=True).as_(name, quoted=True) for name, _, _ in plan.outputs]
-        select = exp.select(*names).from_(select.distinct().subquery("bindings"))
-    return _text(select.order_by(*(exp.column(name, quoted=True) for name in order)) if order else select)
+def rows(plan: Plan) -> str:
+    """All outputs of all bindings, nothing missing: missing evidence becomes -1 and a feature 0."""
+    values = [_complete(name, exp.cast(term(t), _TYPES[kind])).as_(name, quoted=True) for name, t, kind in plan.outputs]
+    if not plan.is_distinct:
+        return _text(_body(plan, values))
+    names = [exp.column(name, quoted=True).as_(name, quoted=True) for name, _, _ in plan.outputs]
+    return _text(exp.select(*names).from_(_body(plan, [*values, *_bindings(plan)]).distinct().subquery("bindings")))
+
+
+def _complete(output: str, value: exp.Expr) -> exp.Expr:
+    """An output that cannot be missing; scopes and keys never are."""
+    fill = {"e": exp.Neg(this=exp.Literal.number(1)), "f": exp.Literal.number(0)}.get(output[0])
+    return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
 
 
 def create(plan: Plan, table: str) -> str:
@@ -55,11 +60,13 @@ def create_union(plans: Sequence[Plan], table: str) -> str:
     return f'CREATE OR REPLACE TABLE "{name}" AS {" UNION ".join(texts)}'
 
 
-def count(plan: Plan) -> str:
-    """The number of bindings, as `n`."""
-    if not plan.is_distinct:
+def count(plan: Plan, limit: int | None = None) -> str:
+    """The number of bindings, as `n`; counted no further than a limit."""
+    if not plan.is_distinct and limit is None:
         return _text(_body(plan, [exp.Count(this=exp.Star()).as_("n")]))
-    inner = _body(plan, _bindings(plan)).distinct()
+    inner = _body(plan, _bindings(plan) or [exp.Literal.number(1).as_("one")])
+    inner = inner.distinct() if plan.is_distinct else inner
+    inner = inner.limit(limit) if limit is not None else inner
     return _text(exp.select(exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings")))
 
 
@@ -82,6 +89,11 @@ def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
     counted = exp.Count(this=exp.Distinct(expressions=[exp.column(output, quoted=True)])).as_("variables")
     select = exp.select(*by, counted, exp.Count(this=exp.Star()).as_("n")).from_(inner.subquery("bindings"))
     return _text(select.group_by(*(column.copy() for column in by)))
+
+
+def condition_text(node: Condition) -> str:
+    """A condition on the aliases of its columns."""
+    return _text(condition(node))
 
 
 def _named(plan: Plan, names: Sequence[str]) -> list[exp.Expr]:

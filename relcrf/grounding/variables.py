@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from relcrf.data.dataset import quoted
 from relcrf.data.names import listed_table, relation_table
 from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding import sql
-from relcrf.grounding.estimate import measure, require
+from relcrf.grounding.estimate import require
 from relcrf.grounding.lower import Facts, lower_random
 from relcrf.model.spec import RandomRelation
 from relcrf.model.types import AttributeType, Bool, ValueType
@@ -64,7 +65,7 @@ def make_random_relations(bound: Bound, facts: Facts, budget: int) -> None:
     """
     for relation in bound.spec.random_relations:
         plan = lower_random(relation, facts)
-        require(measure(bound.connection, plan, budget), budget, relation.name, relation.span, plan)
+        require(bound, plan, budget, relation.name, relation.span)
         table, listed = quoted(relation_table(relation.name)), quoted(listed_table(relation.name))
         bound.connection.execute(sql.create(plan, relation_table(relation.name)))
         names = [f"a{k}" for k in range(len(relation.parameters))]
@@ -76,7 +77,16 @@ def make_random_relations(bound: Bound, facts: Facts, budget: int) -> None:
             f"CREATE OR REPLACE TABLE {table} AS SELECT {numbered}, {', '.join(f'r.{a}' for a in names)}, {state} "
             f"FROM {table} AS r LEFT JOIN {listed} AS l ON {same}"
         )
+        _note_products(bound, relation, table)
         _note_refused(bound, relation, table, listed, same)
+
+
+def _note_products(bound: Bound, relation: RandomRelation, table: str) -> None:
+    ((count,),) = bound.connection.execute(f"SELECT count(*) FROM {table}").fetchall()
+    sorts = [p.sort for p in relation.parameters]
+    sizes = [bound.sizes[sort] if sort in bound.sizes else len(bound.domains[sort]) for sort in sorts]
+    if int(count) == math.prod(sizes):
+        bound.products.add(relation.name)
 
 
 def _note_refused(bound: Bound, relation: RandomRelation, table: str, listed: str, same: str) -> None:

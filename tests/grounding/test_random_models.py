@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 import relcrf
 from relcrf.data.binding import bind
-from relcrf.grounding.ground import HARD, ground
+from relcrf.grounding.blocks import HARD
+from relcrf.grounding.ground import ground
 from relcrf.grounding.preview import plan
 
 DECLARATIONS = """

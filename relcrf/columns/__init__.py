@@ -1,0 +1,1 @@
+"""Long columns of numbers: growing in memory or on disk, and sorted without being held whole."""

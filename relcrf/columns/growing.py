@@ -1,0 +1,153 @@
+"""Columns that grow: in memory while all of them together are small, in `.npy` files beyond that."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+FIRST_ROWS = 1 << 12
+
+
+@dataclass
+class Storage:
+    """Where columns are kept.
+
+    Args:
+        folder: of the files; it exists.
+        limit: bytes that all columns in memory may take together; 0 puts every column in a file at once.
+    """
+
+    folder: Path
+    limit: int
+    used: int = 0
+    written: int = 0
+    """Bytes that went to files."""
+    _count: int = field(default=0, repr=False)
+
+    def column(self, dtype: np.dtype | type, width: int = 0, name: str | None = None) -> GrowingColumn:
+        """A new column; of shape (n,), or (n, width) where a width is given.
+
+        Args:
+            name: of its file, without the ending.
+        """
+        self._count += 1
+        return GrowingColumn(self, self.folder / f"{name or f'column{self._count}'}.npy", np.dtype(dtype), width)
+
+
+class GrowingColumn:
+    """One column that is appended to, and then read."""
+
+    def __init__(self, storage: Storage, path: Path, dtype: np.dtype, width: int = 0) -> None:
+        self._storage, self._path, self._dtype, self._width = storage, path, dtype, width
+        self._row = (width,) if width else ()
+        self._buffer = np.empty((0, *self._row), dtype=dtype)
+        self._file: IO[bytes] | None = None
+        self.size = 0
+        if storage.limit == 0:
+            self._to_file()
+
+    def __len__(self) -> int:
+        return self.size
+
+    def append(self, values: np.ndarray) -> None:
+        """Adds values at the end; they are cast to the column's type."""
+        values = np.ascontiguousarray(values, dtype=self._dtype)
+        if self._file is None and self._storage.used + values.nbytes > self._storage.limit:
+            self._to_file()
+        if self._file is not None:
+            values.tofile(self._file)
+            self._storage.written += values.nbytes
+        else:
+            self._reserve(self.size + len(values))
+            self._buffer[self.size : self.size + len(values)] = values
+            self._storage.used += values.nbytes
+        self.size += len(values)
+
+    def finish(self) -> np.ndarray:
+        """The whole column, read-only: an array, or a map of the file. Nothing can be appended after that.
+
+        An array in memory counts as used for as long as it lives.
+        """
+        if self._file is None:
+            self._buffer.resize((self.size, *self._row), refcheck=False)
+            out = self._buffer
+            weakref.finalize(out, _give_back, self._storage, out.nbytes)
+        else:
+            _write_header(self._file, self._dtype, (self.size, *self._row))
+            self._file.close()
+            out = open_column(self._path)
+        del self._buffer
+        out.flags.writeable = False
+        return out
+
+    def take(self) -> np.ndarray:
+        """The whole column as an array of the caller's own; the column and its file are gone."""
+        if self._file is None:
+            out = self._buffer
+            del self._buffer
+            out.resize((self.size, *self._row), refcheck=False)
+            _give_back(self._storage, out.nbytes)
+            return out
+        self._file.flush()
+        self._file.close()
+        with self._path.open("rb") as file:
+            _write_header_skipped(file, self._dtype, self._row)
+            out = np.fromfile(file, dtype=self._dtype).reshape(-1, *self._row)
+        os.unlink(self._path)
+        return out
+
+    def _reserve(self, rows: int) -> None:
+        if rows > len(self._buffer):
+            # Large buffers are moved by the kernel and not copied, and pages that nobody wrote to take no memory.
+            self._buffer.resize((max(rows, FIRST_ROWS, len(self._buffer) * 3 // 2), *self._row), refcheck=False)
+
+    def _to_file(self) -> None:
+        self._file = self._path.open("wb", buffering=1 << 16)
+        _write_header(self._file, self._dtype, (0, *self._row))
+        values = self._buffer[: self.size]
+        values.tofile(self._file)
+        self._storage.written += values.nbytes
+        self._storage.used -= values.nbytes
+        self._buffer = np.empty((0, *self._row), dtype=self._dtype)
+
+
+def open_column(path: Path) -> np.ndarray:
+    """A finished column of a file, mapped; an empty one as an array, for nothing cannot be mapped."""
+    with path.open("rb") as file:
+        is_first = np.lib.format.read_magic(file) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    if 0 in shape:
+        return np.empty(shape, dtype=dtype)
+    return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+
+
+def file_of(column: np.ndarray) -> Path | None:
+    """The file that a column is a map of; None for an array in memory or a part of a map."""
+    base: object = column
+    while isinstance(base, np.ndarray):
+        if isinstance(base, np.memmap):
+            return Path(str(base.filename)) if base.nbytes == column.nbytes else None
+        base = base.base
+    return None
+
+
+def _give_back(storage: Storage, n_bytes: int) -> None:
+    storage.used -= n_bytes
+
+
+def _write_header(file: IO[bytes], dtype: np.dtype, shape: tuple[int, ...]) -> None:
+    """The header of a `.npy` file; it leaves room for the first axis to grow, so that it can be written again in place."""
+    file.seek(0)
+    facts = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_2_0(file, facts)
+
+
+def _write_header_skipped(file: IO[bytes], dtype: np.dtype, row: tuple[int, ...]) -> None:
+    np.lib.format.read_magic(file)
+    np.lib.format.read_array_header_2_0(file)

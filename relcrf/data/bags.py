@@ -1,0 +1,118 @@
+"""Bags: where a model's many-valued attributes stand in the raw tables, and their coded tables."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relcrf.columns.sorted_rows import Single, SortedRows, Whole
+from relcrf.data.bound import find_entity, key_column
+from relcrf.data.coding import bad_rows, bad_value, scalar, text_of
+from relcrf.data.columns import Columns
+from relcrf.data.dataset import RawTable, quoted
+from relcrf.data.names import bag_table
+from relcrf.data.stream import batches
+from relcrf.errors import DataPlace, Diagnostic
+from relcrf.model.spec import AttributeDeclaration, Entity, folded
+from relcrf.model.types import Bag, Real
+
+
+class Bags(Columns):
+    """Coding of bags."""
+
+    def _bag_columns(
+        self, entity: Entity, attribute: AttributeDeclaration, *, quiet: bool = False
+    ) -> tuple[RawTable, str, str, str | None] | None:
+        """Table of a bag, its columns of things and of values, and that of counts if it has one."""
+        assert isinstance(attribute.type, Bag)
+        own = find_entity(self.dataset, entity.name)
+        column = own.column(attribute.name) if own else None
+        if own is not None and column is not None and own.type_of(column).endswith("[]"):
+            return self._list_column(own, entity, column)
+        singular = attribute.name.removesuffix("s")
+        names = [f"{entity.name}_{n}" for n in (attribute.name, singular, attribute.type.domain)]
+        table = self.dataset.find(*names)
+        if table is None:
+            if not quiet:
+                self._missing_table(f"bag {entity.name}.{attribute.name}", *names)
+            return None
+        thing = table.column(entity.name) or table.column(entity.key)
+        value = next(filter(None, map(table.column, (attribute.name, singular, attribute.type.domain))), None)
+        if thing is None or value is None or thing == value:
+            if len(table.columns) < 2:
+                if not quiet:
+                    message = f"the table of the bag {entity.name}.{attribute.name} needs two columns"
+                    hint = f"give it the columns {folded(entity.name)} and {folded(singular)}"
+                    self.problems.append(Diagnostic("E218", message, DataPlace(table.place), hint))
+                return None
+            thing, value = table.columns[:2]
+            if not quiet:
+                self.bound.notes.append(
+                    f"{table.place}: took '{thing}' for the {entity.name} and '{value}' for the value"
+                )
+        count = table.column("count")
+        return table, thing, value, count if count != value else None
+
+    @staticmethod
+    def _list_column(table: RawTable, entity: Entity, column: str) -> tuple[RawTable, str, str, str | None] | None:
+        """A bag that is a column of lists, as a table of its own: a row for each value."""
+        key = key_column(table, entity)
+        if key is None:
+            return None
+        selected = f"raw.{quoted(key)} AS thing, unnest(raw.{quoted(column)}) AS value"
+        types = (table.type_of(key), table.type_of(column).removesuffix("[]"))
+        place = f"{table.place}, column '{column}'"
+        scan = f"(SELECT {selected} FROM {table.scan} AS raw)"
+        return RawTable(table.name, place, scan, ("thing", "value"), types), "thing", "value", None
+
+    def _bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
+        found = self._bag_columns(entity, attribute)
+        if found is None or not isinstance(attribute.type, Bag):
+            return
+        table, thing, value, count = found
+        own = find_entity(self.dataset, entity.name)
+        self._read_from(f"{entity.name}.{attribute.name}", own if own and table.name == own.name else table)
+        code = self._domain_value_join(f"{entity.name}.{attribute.name}", attribute.type.domain, table, value)
+        if code is None:
+            return
+        amount = "1.0"
+        if count is not None:
+            conversion = scalar(table, count, Real())
+            bad, rows = bad_rows(self.connection, table, count, f"coalesce(abs({conversion.converted}) > 1e30, true)")
+            if bad:
+                message = f"'{rows[0][1]}' is no count"
+                self.problems.append(bad_value("E215", message, table, count, bad, rows, "counts are finite numbers"))
+                return
+            amount = conversion.converted
+        selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"
+        given = f"{code[0]} IS NOT NULL" if code[1] else f"{text_of(table, value)} IS NOT NULL"
+        for careful in (False, True):
+            join = self._thing_join(entity.name, table, thing, "e", careful=careful)
+            sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {given}"
+            if self._add_up(entity.name, attribute, table, sql):
+                return
+        self._dangling(entity.name, table, thing)
+
+    def _add_up(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
+        """Makes the table of a bag: one row a thing and value, its counts added up, sorted. False where a row has no thing."""
+        assert isinstance(attribute.type, Bag)
+        name = quoted(bag_table(entity, attribute.name))
+        things, values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])
+        fields = (Whole("vid", 0, things), Whole("code", 0, values), Single("count"))
+        ((rows,),) = self.connection.execute(f"SELECT count(*) FROM {table.scan} AS raw").fetchall()
+        sorted_rows = SortedRows(fields, int(rows), self.dataset.storage)
+        for batch in batches(self.connection, sql):
+            if len(batch["vid"]) and batch["vid"].min() < 0:
+                return False
+            sorted_rows.add(batch)
+        self._sql(f"CREATE OR REPLACE TABLE {name} (vid INTEGER, code INTEGER, count FLOAT)")
+        for bucket in sorted_rows.buckets():
+            is_new = np.ones(len(bucket["vid"]), dtype=bool)
+            is_new[1:] = (bucket["vid"][1:] != bucket["vid"][:-1]) | (bucket["code"][1:] != bucket["code"][:-1])
+            first = np.flatnonzero(is_new)
+            added = np.add.reduceat(bucket["count"].astype(np.float64), first).astype(np.float32)
+            self.connection.register(
+                "rows", {"vid": bucket["vid"][first], "code": bucket["code"][first], "count": added}
+            )
+            self._sql(f"INSERT INTO {name} SELECT vid, code, count FROM rows")
+            self.connection.unregister("rows")
+        return True

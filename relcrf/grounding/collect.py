@@ -1,0 +1,112 @@
+"""The bindings of a template: run by an engine, sorted, and read back bucket by bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.columns.growing import Storage
+from relcrf.columns.sorted_rows import Double, Field, Single, SortedRows, Whole
+from relcrf.data.bound import Bound
+from relcrf.errors import DataError, Diagnostic
+from relcrf.grounding.engines.base import AbstractEngine
+from relcrf.grounding.groups import Rows
+from relcrf.grounding.keys import CodedKeys
+from relcrf.grounding.lower import LoweredTemplate
+from relcrf.grounding.plan import Column
+from relcrf.grounding.variables import values_of
+from relcrf.model.types import Bool
+
+MOST_REPEATS = 300_000_000
+"""Rows with repetitions that are sorted here and made distinct; beyond, the engine makes them distinct before."""
+
+
+@dataclass(frozen=True)
+class Bindings:
+    """Some bindings of a template, sorted by all that follows.
+
+    Args:
+        evidence: truths and codes of the formula's evidence, a column for each part; -1 where missing.
+    """
+
+    rows: Rows
+    evidence: Sequence[np.ndarray]
+
+    def cases(self) -> Iterator[tuple[tuple[int, ...], Rows]]:
+        """The combinations of evidence that there are, and the bindings of each, in order."""
+        if not self.evidence:
+            yield (), self.rows
+            return
+        distinct, inverse = np.unique(np.column_stack(self.evidence), axis=0, return_inverse=True)
+        inverse = inverse.reshape(-1)
+        for k, case in enumerate(distinct):
+            yield tuple(int(v) for v in case), self.rows.chosen(np.flatnonzero(inverse == k))
+
+
+def collect(
+    engine: AbstractEngine,
+    bound: Bound,
+    coded: CodedKeys,
+    places: Sequence[tuple[int, int]],
+    rows: int,
+    storage: Storage,
+    watch: Callable[[int], None] = lambda rows: None,
+) -> Iterator[Bindings]:
+    """All bindings of a template, each once, in an order that depends on nothing but what they are.
+
+    Args:
+        places: for each place of the scope, the first variable and the number of those that can stand there.
+        rows: how many there are at most, repetitions counted.
+        watch: told how many rows have come.
+
+    Raises:
+        DataError: where a feature is not finite.
+    """
+    lowered, plan = coded.lowered, coded.lowered.plan
+    hidden = _hidden_binders(lowered) if plan.is_distinct else []
+    if plan.is_distinct:
+        extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden))
+        plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=rows > MOST_REPEATS)
+    fields = _fields(bound, coded, [count for _, count in places], [sort for sort, _ in hidden])
+    sorted_rows = SortedRows(fields, rows, storage, is_unique=lowered.plan.is_distinct)
+    for batch in engine.rows(plan):
+        sorted_rows.add(batch)
+        watch(sorted_rows.added)
+    for bucket in sorted_rows.buckets():
+        scope = [
+            bucket[name] + np.int32(start) if start else bucket[name]
+            for name, (start, _) in zip(lowered.variables, places, strict=True)
+        ]
+        features = [bucket[name] for name in lowered.features]
+        _require_finite(lowered, features)
+        key = coded.combined([bucket[k.output] for k in lowered.keys])
+        yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
+
+
+def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
+    """The binders that no output tells apart: their sorts and columns."""
+    shown = {term for _, term, _ in lowered.plan.outputs}
+    columns = dict(lowered.plan.bindings)
+    return [(p.sort, columns[p.name]) for p in lowered.template.parameters if columns[p.name] not in shown]
+
+
+def _fields(bound: Bound, coded: CodedKeys, counts: Sequence[int], hidden: Sequence[str]) -> list[Field]:
+    lowered = coded.lowered
+    fields: list[Field] = [Whole(name, 0, count) for name, count in zip(lowered.variables, counts, strict=True)]
+    fields += [Whole(key.output, 0, len(texts)) for key, texts in zip(lowered.keys, coded.texts, strict=True)]
+    for part, name in lowered.evidence:
+        kind = lowered.scope.type_of(part)
+        fields.append(Whole(name, -1, 2 if isinstance(kind, Bool) else len(values_of(bound, kind))))
+    fields += [Single(name) if lowered.keys else Double(name) for name in lowered.features]
+    sizes = [bound.sizes[sort] if sort in bound.sizes else len(bound.domains[sort]) for sort in hidden]
+    return fields + [Whole(f"b{k}", 0, size) for k, size in enumerate(sizes)]
+
+
+def _require_finite(lowered: LoweredTemplate, features: Sequence[np.ndarray]) -> None:
+    for name, column in zip(lowered.feature_names, features, strict=True):
+        if not np.isfinite(column).all():
+            message = f"the feature '{name}' of template '{lowered.template.name}' is not finite for some bindings"
+            hint = "guard the expression, for instance with log1p or least"
+            raise DataError(Diagnostic("E222", message, hint=hint))

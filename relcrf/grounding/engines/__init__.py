@@ -1,0 +1,1 @@
+"""Who grounds: the same relational plan on DuckDB, PostgreSQL or Spark."""

@@ -1,0 +1,39 @@
+"""What an engine is: it runs a plan and gives its rows as arrays."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from relcrf.grounding.plan import Plan
+
+Batch = dict[str, np.ndarray]
+"""Some rows: each output's column, by its name."""
+
+DTYPES: dict[str, type] = {"integer": np.int32, "bigint": np.int64, "double": np.float64, "text": object}
+"""How the outputs of a plan come, by their type."""
+
+
+class AbstractEngine(ABC):
+    """Runs relational plans on the coded tables of a model. Every engine gives the same rows."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def rows(self, plan: Plan) -> Iterator[Batch]:
+        """All outputs of all bindings in batches of some 100,000 rows, in any order; no batch is empty.
+
+        Outputs of type `integer` come as int32, `bigint` as int64, `double` as float64, `text` as object. Where a value is
+        missing, evidence (`e0`, `e1`, ...) has -1 and features (`f0`, ...) 0.0; scopes and keys are never missing. The
+        arrays are read-only, and no later batch overwrites them.
+
+        Raises:
+            UsageError: where the engine has no equal of a function of the plan.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees what the engine holds. The tables stay."""

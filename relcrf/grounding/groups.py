@@ -1,0 +1,158 @@
+"""Groups of factors in the making: sorted bindings come in bucket by bucket, columns of scopes and features go out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.columns.growing import GrowingColumn, Storage
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse
+
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some bindings, ascending by the first variable; no other rows of the group have the same first variables.
+
+    Args:
+        scope: variables, a column for each place.
+        key: of each binding; None without `per`.
+        features: columns; none is the constant 1.
+    """
+
+    scope: Sequence[np.ndarray]
+    key: np.ndarray | None
+    features: Sequence[np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.scope[0])
+
+    def chosen(self, rows: np.ndarray) -> Rows:
+        """Some of the rows."""
+        key = None if self.key is None else self.key[rows]
+        return Rows([c[rows] for c in self.scope], key, [c[rows] for c in self.features])
+
+
+class GrowingGroup:
+    """The factors of one group.
+
+    Bindings over one variable add up to one factor, for log potentials are linear in the features: a bag of words is one
+    sparse row a page. Features are held in single precision where there are keys (12 bytes a binding), else in double.
+
+    Args:
+        name: of the files.
+        width: number of features; 0 is the constant 1.
+        key_type: int64 where keys are made dense at the end.
+    """
+
+    def __init__(
+        self, storage: Storage, name: str, arity: int, *, has_key: bool, width: int, key_type: type = np.int32
+    ) -> None:
+        self._storage, self._name, self._arity, self._has_key, self._width = storage, name, arity, has_key, width
+        self._scope = [storage.column(np.int32, name=f"{name}.scope{k}") for k in range(arity)]
+        self._key = storage.column(key_type, name=f"{name}.key") if has_key else None
+        self._values: GrowingColumn | None = None
+        if width or (arity == 1 and not has_key):
+            self._values = storage.column(np.float32 if has_key else np.float64, max(width, 1), f"{name}.values")
+        self._row_start: GrowingColumn | None = None
+        if arity == 1 and has_key:
+            self._row_start = storage.column(np.int64, name=f"{name}.row_start")
+            self._row_start.append(np.zeros(1, dtype=np.int64))
+        self.n_rows = 0
+
+    def add(self, rows: Rows) -> None:
+        """Adds bindings."""
+        self.n_rows += len(rows)
+        if self._key is not None and rows.key is not None:
+            self._key.append(rows.key)
+        if self._arity > 1:
+            for column, variable in zip(self._scope, rows.scope, strict=True):
+                column.append(variable)
+            if self._values is not None:
+                self._values.append(np.column_stack(rows.features))
+            return
+        (variable,) = rows.scope
+        is_first = np.ones(len(variable), dtype=bool)
+        is_first[1:] = variable[1:] != variable[:-1]
+        first = np.flatnonzero(is_first)
+        self._scope[0].append(variable[first])
+        if self._row_start is not None:
+            self._row_start.append(np.append(first[1:], len(variable)) + self.n_rows - len(variable))
+        if self._values is not None:
+            values = np.column_stack(rows.features) if self._width else np.ones((len(variable), 1))
+            self._values.append(values if self._has_key else np.add.reduceat(values, first, axis=0))
+
+    def finish(self, n_keys: int, place_of: KeyPlaces | None = None) -> tuple[tuple[np.ndarray, ...], AbstractFeatures]:
+        """The scope and the features.
+
+        Args:
+            n_keys: of the block of weights, 1 without keys.
+            place_of: the dense keys of the keys that came; None where they are dense.
+        """
+        scope = tuple(column.finish() for column in self._scope)
+        n_factors = len(scope[0])
+        is_one_each = self.n_rows == n_factors
+        if self._key is None:
+            values = self._values.finish() if self._values is not None else None
+            if values is None or (not self._width and is_one_each):
+                return scope, Ones(n_factors)
+            return scope, Dense(values)
+        is_sparse = not is_one_each
+        key = self._finished_key(place_of, max(self._width, 1) if is_sparse else 1)
+        values = self._values.finish() if self._values is not None else None
+        if not is_sparse:
+            implicit = np.empty((0, 1), dtype=np.float32)
+            return scope, Keyed(key, implicit if values is None else values, n_keys)
+        assert self._row_start is not None
+        row_start, width = self._row_start.finish(), max(self._width, 1)
+        flat = np.empty(0, dtype=np.float32) if values is None else values.reshape(-1)
+        return scope, Sparse(row_start if width == 1 else row_start * width, key, flat, n_keys * width)
+
+    def _finished_key(self, place_of: KeyPlaces | None, width: int) -> np.ndarray:
+        """The column of keys, made dense; with several features a key, the column of features."""
+        assert self._key is not None
+        key = self._key.finish()
+        if place_of is None and width == 1:
+            return key
+        out = self._storage.column(np.int32, name=f"{self._name}.feature")
+        for part in _parts(key):
+            dense = part if place_of is None else place_of(part)
+            out.append((dense[:, None] * width + np.arange(width)).ravel() if width > 1 else dense)
+        return out.finish()
+
+
+@dataclass(frozen=True)
+class KeyPlaces:
+    """Finds the dense keys of the keys that came.
+
+    Args:
+        came: distinct, ascending, shape (n,), int64. places: the dense key of each.
+    """
+
+    came: np.ndarray
+    places: np.ndarray
+
+    def __call__(self, keys: np.ndarray) -> np.ndarray:
+        return np.asarray(self.places[np.searchsorted(self.came, keys)], dtype=np.int32)
+
+
+def _parts(column: np.ndarray) -> Iterator[np.ndarray]:
+    for start in range(0, len(column), CHUNK):
+        yield np.asarray(column[start : start + CHUNK])
+
+
+def unary_bytes(n: int, variables: int, width: int, *, has_keys: bool) -> int:
+    """Bytes of a unary group of n bindings on so many variables. `width` is 0 for the constant 1."""
+    if not has_keys:
+        return 4 * variables + (8 * variables * max(width, 1) if width or n > variables else 0)
+    if n == variables:
+        return 4 * variables + 4 * n + 4 * n * width
+    return 4 * variables + 8 * (variables + 1) + (4 * max(width, 1) + 4 * width) * n
+
+
+def joint_bytes(n: int, arity: int, width: int, *, has_keys: bool) -> int:
+    """Bytes of a group of n factors over several variables."""
+    return (4 * arity + (4 + 4 * width if has_keys else 8 * width)) * n

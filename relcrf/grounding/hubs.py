@@ -1,0 +1,106 @@
+"""Hubs: values that a join meets so often that they make it large."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+
+import duckdb
+
+from relcrf.data.bound import Bound
+from relcrf.data.dataset import quoted
+from relcrf.data.names import attribute_column, entity_table
+from relcrf.grounding.plan import Column
+from relcrf.model.spec import Entity, ModelSpec, Relation
+from relcrf.model.types import Bag, DomainType
+
+
+@dataclass(frozen=True)
+class Hub:
+    """The one value that a join meets most often.
+
+    Args:
+        table, column: a scan that has it.
+        value: its vid or code, or itself.
+        degrees: rows that have it, for each scan that joins there.
+    """
+
+    table: str
+    column: str
+    value: object
+    degrees: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        """Combinations of the rows that have the value."""
+        out = 1
+        for degree in self.degrees:
+            out *= degree
+        return out
+
+
+def worst_hub(
+    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, str], classes: Iterable[Set[Column]]
+) -> Hub | None:
+    """The value whose rows make the most combinations, over all columns on which scans are joined; None without a join.
+
+    Args:
+        tables: of the scans, by alias. classes: columns that are equal.
+    """
+    worst: Hub | None = None
+    for members in classes:
+        columns = sorted((c for c in members if c.alias in tables), key=lambda c: (c.alias, c.name))
+        columns = [c for k, c in enumerate(columns) if k == 0 or columns[k - 1].alias != c.alias]
+        if len(columns) < 2:
+            continue
+        counted = [
+            f"(SELECT {quoted(c.name)} AS k, count(*)::HUGEINT AS n{i} FROM {quoted(tables[c.alias])} GROUP BY 1)"
+            for i, c in enumerate(columns)
+        ]
+        joined = counted[0] + "".join(f" JOIN {each} USING (k)" for each in counted[1:])
+        product = " * ".join(f"n{i}" for i in range(len(columns)))
+        degrees = ", ".join(f"n{i}" for i in range(len(columns)))
+        found = connection.execute(
+            f"SELECT k, {degrees} FROM {joined} WHERE k IS NOT NULL ORDER BY {product} DESC, k LIMIT 1"
+        ).fetchall()
+        for value, *counts in found:
+            hub = Hub(tables[columns[0].alias], columns[0].name, value, tuple(int(n) for n in counts))
+            worst = hub if worst is None or hub.rows > worst.rows else worst
+    return worst
+
+
+def hub_text(bound: Bound, hub: Hub) -> str:
+    """A hub as people read it: `Page 'p17', 4,711 x 4,711 rows`."""
+    what, sort = _what(bound.spec, hub.table, hub.column)
+    value = hub.value
+    if bound.spec.entity(sort or ""):
+        query = f"SELECT CAST(key AS VARCHAR) FROM {quoted(entity_table(sort or ''))} WHERE vid = ?"
+        ((value,),) = bound.connection.execute(query, [hub.value]).fetchall()
+    elif sort is not None:
+        value = bound.domains[sort][int(str(hub.value))]
+    return f"{what} '{value}', {' x '.join(f'{degree:,}' for degree in hub.degrees)} rows"
+
+
+def _what(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
+    """What a column of a coded table is of, for people, and the entity or domain whose vids or codes it holds."""
+    kind, _, name = table.partition(".")
+    if kind == "bag":
+        owner_name, _, bag = name.rpartition(".")
+        entity = spec.entity(owner_name)
+        attribute = entity.attribute(bag) if entity else None
+        if column == "vid" or attribute is None or not isinstance(attribute.type, Bag):
+            return owner_name, owner_name
+        return attribute.type.domain, attribute.type.domain
+    if column in ("vid", "code"):
+        return name, name if kind in ("ent", "dom") else None
+    relation, entity = spec.relation(name), spec.entity(name)
+    if kind == "rel" and relation is not None and column.startswith("a"):
+        sort = relation.parameters[int(column[1:])].sort
+        return sort, sort
+    owners = [owner for owner in (relation, entity) if isinstance(owner, Entity | Relation)]
+    for owner in owners:
+        for attribute in owner.attributes:
+            if attribute_column(attribute.name) == column:
+                kind_of = attribute.type
+                return f"{name}.{attribute.name}", kind_of.domain if isinstance(kind_of, DomainType) else None
+    return name, None

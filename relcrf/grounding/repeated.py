@@ -1,0 +1,147 @@
+"""Structure that is the same for every row of a table: found in a plan, so that one row is grounded and not all.
+
+In propositional data (sensors, ratings, recipes) a relation `R(row, item)` has a variable for every pair of a row and an
+item, and a template joins variables of one row whatever row it is. Its factors are rows x patterns: the patterns come
+from the plan without the row, and variable `(row, item)` is `row * n_items + item`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, replace
+
+from relcrf.data.bound import Bound
+from relcrf.data.names import domain_table, entity_table
+from relcrf.grounding.lower import Facts, LoweredTemplate
+from relcrf.grounding.plan import Call, Column, Constant, Plan, Scan, Term, column_classes, columns_in, substituted
+from relcrf.model.expressions import Atom
+from relcrf.model.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """A table whose rows all have the same factors.
+
+    Args:
+        strides: for each place of the scope, how many variables lie between those of two rows.
+        counts: for each place, more than any offset from the first variable of the row.
+    """
+
+    n_rows: int
+    strides: tuple[int, ...]
+    counts: tuple[int, ...]
+
+
+def on_one_row(bound: Bound, facts: Facts, lowered: LoweredTemplate) -> tuple[LoweredTemplate, Repeated | None]:
+    """The template on one row of a table whose rows all have the same factors; as it is where there is no such table."""
+    sizes = {**bound.sizes, **{name: len(values) for name, values in bound.domains.items()}}
+    found = _find(lowered, facts.spec, sizes, bound.products)
+    return found if found is not None else (lowered, None)
+
+
+def _find(
+    lowered: LoweredTemplate, spec: ModelSpec, sizes: Mapping[str, int], products: Set[str]
+) -> tuple[LoweredTemplate, Repeated] | None:
+    """
+    Args:
+        sizes: number of things or values of each sort.
+        products: random relations that admit every tuple of their arguments.
+    """
+    atoms: dict[str, str] = {}
+    columns = {name: term for name, term, _ in lowered.plan.outputs}
+    for name, term in zip(lowered.variables, lowered.terms, strict=True):
+        column = columns[name]
+        if not isinstance(term, Atom) or term.relation not in products or not isinstance(column, Column):
+            return None
+        atoms[column.alias] = term.relation
+    for sort in sorted(sizes, key=lambda sort: -sizes[sort]):
+        rows = _row_columns(lowered.plan, atoms, spec, sort)
+        if rows is not None:
+            return _on_one_row(lowered, spec, sizes, atoms, rows, sizes[sort])
+    return None
+
+
+def _row_columns(plan: Plan, atoms: Mapping[str, str], spec: ModelSpec, sort: str) -> dict[str, int] | None:
+    """For each scan of a random relation, which of its arguments is the row; None where there is none that fits.
+
+    The row is one argument of each scan, all equal to each other and to nothing else, of which nothing else speaks.
+    """
+    arguments = {Column(alias, f"a{k}") for alias, name in atoms.items() for k in _arguments(spec, name, sort)}
+    free = arguments - columns_in((plan.filters, tuple(term for _, term, _ in plan.outputs)))
+    classes = column_classes(plan)
+    joined = set().union(*classes) if classes else set()
+    for members in (*classes, *([{c} for c in sorted(free - joined, key=str)] if len(atoms) == 1 else [])):
+        aliases = [c.alias for c in members]
+        if members <= free and sorted(aliases) == sorted(atoms):
+            return {c.alias: int(c.name[1:]) for c in members}
+    return None
+
+
+def _arguments(spec: ModelSpec, relation: str, sort: str) -> list[int]:
+    declared = spec.relation(relation)
+    assert declared is not None
+    return [k for k, parameter in enumerate(declared.parameters) if parameter.sort == sort]
+
+
+def _on_one_row(
+    lowered: LoweredTemplate,
+    spec: ModelSpec,
+    sizes: Mapping[str, int],
+    atoms: Mapping[str, str],
+    rows: Mapping[str, int],
+    n_rows: int,
+) -> tuple[LoweredTemplate, Repeated]:
+    plan = lowered.plan
+    scans = [s for s in plan.scans if s.alias not in atoms]
+    columns: dict[Column, Column] = {}
+    offset: dict[str, Term] = {}
+    stride: dict[str, int] = {}
+    count: dict[str, int] = {}
+    for alias, relation in atoms.items():
+        declared = spec.relation(relation)
+        assert declared is not None
+        terms: list[Term] = []
+        radix, most = 1, 0
+        for k in reversed(range(len(declared.parameters))):
+            sort = declared.parameters[k].sort
+            if k == rows[alias]:
+                stride[alias] = radix
+            else:
+                is_entity = spec.entity(sort) is not None
+                item = Column(f"{alias}_{k}", "vid" if is_entity else "code")
+                scans.append(Scan(entity_table(sort) if is_entity else domain_table(sort), item.alias))
+                columns[Column(alias, f"a{k}")] = item
+                terms.append(item if radix == 1 else Call("*", (item, Constant(radix))))
+                most += (sizes[sort] - 1) * radix
+            radix *= sizes[sort]
+        offset[alias] = _sum(terms)
+        count[alias] = most + 1
+    row_columns = {Column(alias, f"a{k}") for alias, k in rows.items()}
+    equalities = tuple((a, b) for a, b in plan.equalities if a not in row_columns and b not in row_columns)
+    outputs = []
+    scope_alias = {}
+    for name, term, kind in plan.outputs:
+        if name in lowered.variables:
+            assert isinstance(term, Column)
+            scope_alias[name] = term.alias
+            outputs.append((name, offset[term.alias], kind))
+        else:
+            outputs.append((name, substituted(term, columns), kind))
+    on_row = Plan(
+        tuple(scans),
+        substituted(equalities, columns),
+        substituted(plan.filters, columns),
+        tuple((n, columns.get(c, c)) for n, c in plan.bindings if c not in row_columns),
+        plan.is_distinct,
+        tuple(outputs),
+    )
+    aliases = [scope_alias[name] for name in lowered.variables]
+    repeated = Repeated(n_rows, tuple(stride[a] for a in aliases), tuple(count[a] for a in aliases))
+    return replace(lowered, plan=on_row), repeated
+
+
+def _sum(terms: list[Term]) -> Term:
+    total = terms[0] if terms else Constant(0)
+    for term in terms[1:]:
+        total = Call("+", (total, term))
+    return total

@@ -1,0 +1,74 @@
+"""Engines give the rows of a plan, all of them, in the promised types."""
+
+import duckdb
+import numpy as np
+import pytest
+
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.plan import Column, Compare, Constant, Plan, Scan
+
+
+@pytest.fixture
+def connection():
+    connection = duckdb.connect()
+    connection.execute("CREATE SCHEMA model1; SET schema = 'model1'")
+    connection.execute(
+        """CREATE TABLE "ent.E" AS SELECT i::INTEGER AS vid,
+        CASE WHEN i % 3 > 0 THEN (i % 5)::INTEGER END AS "x.c", CASE WHEN i % 4 > 0 THEN i / 8 END AS "x.r",
+        i::BIGINT * 5000000000 AS "x.n", CASE WHEN i % 2 = 0 THEN 'é' || i ELSE '' END AS "x.s" FROM range(300000) AS t(i)"""
+    )
+    return connection
+
+
+def plan_of(*outputs, filters=(), distinct=False):
+    column = Column("t0", "vid")
+    return Plan((Scan("ent.E", "t0"),), (), filters, (("a", column),), distinct, outputs)
+
+
+OUTPUTS = (
+    ("v0", Column("t0", "vid"), "integer"),
+    ("e0", Column("t0", "x.c"), "integer"),
+    ("f0", Column("t0", "x.r"), "double"),
+    ("k0", Column("t0", "x.n"), "bigint"),
+    ("k1", Column("t0", "x.s"), "text"),
+)
+
+
+@pytest.mark.parametrize("distinct", [False, True])
+def test_types_missing_values_and_batches(connection, distinct):
+    batches = list(DuckDbEngine(connection).rows(plan_of(*OUTPUTS, distinct=distinct)))
+    assert len(batches) > 1 and max(len(b["v0"]) for b in batches) < 200_000
+    assert [(n, c.dtype) for n, c in batches[0].items()] == [
+        ("v0", np.int32), ("e0", np.int32), ("f0", np.float64), ("k0", np.int64), ("k1", object),
+    ]  # fmt: skip
+    assert not any(isinstance(column, np.ma.MaskedArray) for batch in batches for column in batch.values())
+    found = {name: np.concatenate([b[name] for b in batches]) for name, _, _ in OUTPUTS}
+    order = np.argsort(found["v0"])
+    v = np.arange(300_000)
+    assert np.array_equal(found["v0"][order], v)
+    assert np.array_equal(found["e0"][order], np.where(v % 3 > 0, v % 5, -1))
+    assert np.array_equal(found["f0"][order], np.where(v % 4 > 0, v / 8, 0.0))
+    assert np.array_equal(found["k0"][order], v * 5_000_000_000)
+    assert found["k1"][order].tolist() == [f"é{i}" if i % 2 == 0 else "" for i in range(300_000)]
+
+
+def test_no_rows(connection):
+    nothing = Compare("<", Column("t0", "vid"), Constant(0))
+    assert list(DuckDbEngine(connection).rows(plan_of(*OUTPUTS, filters=(nothing,)))) == []
+
+
+def test_the_connection_is_free_while_rows_are_read(connection):
+    rows = DuckDbEngine(connection).rows(plan_of(*OUTPUTS))
+    first = next(rows)
+    kept = first["v0"].copy()
+    assert connection.execute('SELECT count(*) FROM "ent.E"').fetchall() == [(300_000,)]
+    rest = list(rows)
+    assert np.array_equal(first["v0"], kept), "a later batch overwrites no earlier one"
+    assert len(kept) + sum(len(b["v0"]) for b in rest) == 300_000
+
+
+def test_rows_can_be_left_unread(connection):
+    rows = DuckDbEngine(connection).rows(plan_of(*OUTPUTS))
+    next(rows)
+    rows.close()
+    connection.execute('DROP TABLE "ent.E"')

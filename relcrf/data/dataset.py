@@ -62,7 +62,7 @@ class Dataset:
         source: a folder of table files; a manifest `dataset.toml`, or the folder that has one; one file with tables, such
             as a SQLite database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas,
             Polars, Arrow), columns by name (NumPy arrays, lists), paths of table files and graphs of NetworkX.
-        memory: limit of DuckDB's buffers, such as `500MB`.
+        memory: what tables and ground columns may take, such as `500MB`; the rest goes to files.
 
     Raises:
         DataError: where there is no such source, it has no table, or it cannot be read.
@@ -72,13 +72,14 @@ class Dataset:
     def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any], *, memory: str = DEFAULT_MEMORY) -> None:
         self.store = Store(memory)
         self.connection = self.store.connection
-        self.split: SplitPlan | None = None
-        """How the manifest holds labels out."""
-        self.storage = Storage(self.store.folder(), int(1e12))
-        self._schemas = 0
-        self.tables: dict[str, RawTable] = {}
+        self.storage = Storage(self.store.folder(), self.store.column_bytes)
+        """Where the long columns of groundings are kept."""
         self.contents: dict[str, str] = {}
         """Hashes of tables, by their places, as they are asked for (`contents.py`)."""
+        self.split: SplitPlan | None = None
+        """How the manifest holds labels out."""
+        self._schemas = 0
+        self.tables: dict[str, RawTable] = {}
         self.place = str(source)
         if isinstance(source, Mapping):
             self.place = "the given tables"

@@ -16,7 +16,22 @@ import duckdb
 from relcrf.errors import Diagnostic, UsageError
 
 DEFAULT_MEMORY = "1GB"
-"""DuckDB's buffers; what does not fit is spilled to disk. NumPy's arrays come on top."""
+
+DUCKDB_SHARE = 0.5
+COLUMN_SHARE = 0.25
+"""What of the memory DuckDB's buffers and the ground columns may take; the rest is for work on them. More goes to files."""
+
+_UNITS = {
+    "B": 1,
+    "K": 1000,
+    "M": 1000**2,
+    "G": 1000**3,
+    "T": 1000**4,
+    "KI": 1 << 10,
+    "MI": 1 << 20,
+    "GI": 1 << 30,
+    "TI": 1 << 40,
+}
 
 BATCH = 50_000
 """Rows that a reader holds in Python at a time."""
@@ -36,17 +51,21 @@ class Store:
     """An embedded database of its own, gone with the object.
 
     Args:
-        memory: limit of DuckDB's buffers, such as `500MB`.
+        memory: what the database and the ground columns may take, such as `500MB`.
 
     Raises:
         UsageError: where `memory` is no size.
     """
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
-        if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?B|B)", memory.strip(), flags=re.IGNORECASE):
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?|)B", memory.strip().upper())
+        if size is None:
             hint = "write a size such as 500MB or 2GB"
             raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
-        self.memory = memory.strip()
+        n_bytes = float(size[1]) * _UNITS[size[2] or "B"]
+        self.memory = f"{int(n_bytes * DUCKDB_SHARE)}B"
+        """Limit of DuckDB's buffers."""
+        self.column_bytes = int(n_bytes * COLUMN_SHARE)
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-"))
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._numbers = count(1)
@@ -56,7 +75,7 @@ class Store:
             "autoinstall_known_extensions": False,
         }
         try:
-            self.connection = duckdb.connect(config=config)
+            self.connection = duckdb.connect(str(self.folder() / "tables.duckdb"), config=config)
         except duckdb.Error as error:
             message = f"'{memory}' of memory cannot be given to DuckDB"
             raise UsageError(

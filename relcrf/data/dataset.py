@@ -16,7 +16,7 @@ from relcrf.columns.growing import Storage
 from relcrf.data import manifest
 from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry
 from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.readers.postgres import SCHEMES, read_query, read_server, require_harmless
+from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_server, require_harmless
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import Query, run_queries
 from relcrf.data.splits import SplitPlan
@@ -86,8 +86,8 @@ class Dataset:
             for name, table in source.items():
                 self._add_given(name, table)
         elif isinstance(source, str) and source.startswith(SCHEMES):
+            self.place = masked(source)
             for found in read_server(source, self.store):
-                self.place = found.place.partition(", table")[0]
                 self._add(found)
             self._require_tables(f"the database '{self.place}'", "name a database whose schema 'public' has tables")
         else:
@@ -293,4 +293,6 @@ def _renamed(table: RawTable, entry: TableEntry) -> RawTable:
             message = f"{table.place} has another column '{new}' already"
             raise DataError(Diagnostic("E232", message, entry.columns_place, "rename that one, too"))
     selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
-    return replace(table, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
+    # It is not what the file has any more: two tables of one file may differ in their names of columns.
+    place = f"{table.place}, table '{table.name}'"
+    return replace(table, place=place, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)

@@ -42,6 +42,23 @@ def test_files_with_other_names_of_columns(folder):
     assert rows(by_name, "page") == rows(data, "page")
 
 
+def test_one_file_may_be_two_tables(folder):
+    text = "".join(
+        f"""[tables.{name}]\nfile = "pages.csv"\ncolumns = {{ {name} = "{own}" }}\n"""
+        for name, own in (("one", "label"), ("two", "school"))
+    )
+    data = dataset(
+        folder, text + '[tables.page]\nfile = "pages.csv"\ncolumns = { category = "label", label = "school" }\n'
+    )
+    assert len({t.place for t in data.tables.values()}) == 3
+    model = relcrf.parse("domain D = open entity Page { predict category : D } template t(p: Page) over p.category")
+    other = relcrf.parse("domain D = open entity One(id) { predict one : D } template t(p: One) over p.one")
+    assert model.ground(data).bound.domains["D"] == other.ground(data).bound.domains["D"] == ("x", "y")
+    assert relcrf.parse("domain D = open entity Page { predict label : D } template t(p: Page) over p.label").ground(
+        data
+    ).bound.domains["D"] == ("s0", "s1", "s2")
+
+
 def test_without_tables_the_folder_is_read(folder):
     data = dataset(folder, "[split]\nfolds = 3\nseed = 7\n")
     assert sorted(data.tables) == ["links", "pages"]

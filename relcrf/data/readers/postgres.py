@@ -32,7 +32,7 @@ _HARMLESS = ("host", "port", "user", "password", "dbname", "sslmode", "connect_t
 def require_harmless(url: str) -> str | None:
     """What is wrong with a URL that comes from a file, or None."""
     if not url.startswith(SCHEMES):
-        return f"'{_masked(url)}' is no URL of PostgreSQL"
+        return f"'{masked(url)}' is no URL of PostgreSQL"
     psycopg = require("psycopg", "postgres", "a PostgreSQL source")
     try:
         settings = psycopg.conninfo.conninfo_to_dict(url)
@@ -77,7 +77,7 @@ def read_query(url: str, store: Store, name: str, sql: str) -> Found:
 def _connected(url: str) -> Iterator[tuple[Any, str]]:
     """A session that cannot write and sees one state of the database; and what messages call the server."""
     psycopg = require("psycopg", "postgres", "a PostgreSQL source")
-    place = _masked(url)
+    place = masked(url)
     try:
         with psycopg.connect(url, connect_timeout=10, client_encoding="utf8") as connection:
             connection.read_only = True
@@ -93,7 +93,7 @@ def _connected(url: str) -> Iterator[tuple[Any, str]]:
         raise DataError(Diagnostic("E235", f"rows of {place} cannot be kept", DataPlace(place), notes=notes)) from None
 
 
-def _masked(url: str) -> str:
+def masked(url: str) -> str:
     """A URL as messages show it: without user, password and settings."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"

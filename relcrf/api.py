@@ -28,6 +28,7 @@ from relcrf.backends.registry import make
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
+from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.splits import Split, split_by
@@ -149,22 +150,25 @@ class Model:
     def evaluate(
         self,
         data: Dataset,
-        split: str,
+        split: str | None = None,
         backend: str = "ess",
         *,
         hold: Sequence[str] = (),
         budget: int = DEFAULT_BUDGET,
         **settings: Any,
     ) -> list[FoldScore]:
-        """Holds out each value of a column in turn: trains on the others, scores the held-out labels.
+        """Holds out each fold in turn: trains on the others, scores the held-out labels.
 
         Args:
-            split: a column of every table of things with a predicted attribute.
-            hold: only these values.
+            split: a column of every table of things with a predicted attribute, each of whose values is a fold;
+                `folds=10`; or `hide=0.1`. Default: the split of the dataset's manifest.
+            hold: only these folds. Default: what the manifest holds out, or each.
         """
+        plan = require_plan(data, split)
         grounding = self.ground(data, budget)
-        folds = split_by(grounding, split)
-        return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in hold or folds.values]
+        folds = split_by(grounding, plan)
+        held = hold or plan.hold or folds.values
+        return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in held]
 
 
 def fit(
@@ -385,6 +389,19 @@ class Prediction:
         return score(self.probabilities(attribute)[scored], truth[scored])
 
 
+def require_plan(data: Dataset, split: str | None) -> SplitPlan:
+    """How labels are held out: as the text says, or else the dataset's manifest.
+
+    Raises:
+        UsageError: where neither says it.
+    """
+    plan = data.split if split is None else read_split(split)
+    if plan is None:
+        hint = "give --split a column, folds=10 or hide=0.1; or write [split] into the dataset.toml"
+        raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
+    return plan
+
+
 @dataclass(frozen=True)
 class FoldScore:
     """One fold: the value held out, the score of each predicted attribute, and seconds."""
@@ -399,7 +416,7 @@ class FoldScore:
 def evaluate_fold(
     model: Model, grounding: Grounding, split: Split, value: str, backend: str, **settings: Any
 ) -> FoldScore:
-    """Trains with one value of the split's column held out, and scores the labels that were held out."""
+    """Trains with one fold of the split held out, and scores the labels that were held out."""
     held_out = split.held_out([value])
     trained = fit(model, grounding, backend, hidden=held_out, **settings)
     return score_fold(trained, grounding, held_out, value)

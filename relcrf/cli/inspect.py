@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sized
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -38,7 +37,7 @@ from relcrf.model.rules import all_templates
 
 def check(
     model: ModelArgument,
-    data: Annotated[Path | None, typer.Option("--data", "-d", help="Check these tables against it, too.")] = None,
+    data: Annotated[str | None, typer.Option("--data", "-d", help="Check these tables against it, too.")] = None,
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:

@@ -36,20 +36,28 @@ from relcrf.cli.output import (
 )
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import require_writable
+from relcrf.data.splits import read_split
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.grounding.ground import Grounding
 
 
 def _hidden(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:
-    """The variables whose labels --split and --hold hide."""
-    if split is None and not hold:
-        return None
-    if split is None or not hold:
-        raise UsageError(
-            Diagnostic("E341", "--split and --hold go together", hint="name a column, and the values to hide")
-        )
-    return split_by(grounding, split).held_out(hold)
+    """The variables whose labels --split and --hold hide, or else the manifest."""
+    plan = grounding.bound.dataset.split if split is None else read_split(split)
+    held = hold or list(plan.hold if plan else ())
+    if plan is not None and held:
+        return split_by(grounding, plan).held_out(held)
+    if split is not None or hold:
+        hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
+        raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
+    return None
+
+
+def _note_default(hidden: np.ndarray | None, split: str | None) -> None:
+    """Says what a manifest hides without being asked on the command line."""
+    if hidden is not None and split is None:
+        note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
 
 
 def train(
@@ -107,6 +115,7 @@ def train(
         print_json({"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings})
         return
     warn(loaded.warnings)
+    _note_default(hidden, split)
     for text in grounding.bound.notes:
         note(text)
     if not learned.converged:
@@ -120,7 +129,7 @@ def predict(
     run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
     data: DataOption,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where to write the predictions: .csv or .parquet.")
+        Path | None, typer.Option("--out", "-o", help="Where to write: .csv, .tsv, .jsonl, .parquet, .arrow.")
     ] = None,
     attribute: Annotated[str | None, typer.Option(help="Which predicted attribute, where there are several.")] = None,
     split: SplitOption = None,
@@ -140,7 +149,8 @@ def predict(
         watch.phase("reading tables")
         grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding)
         watch.phase("inferring")
-        found = api.predict(fit, grounding, hidden=_hidden(grounding, split, hold))
+        hidden = _hidden(grounding, split, hold)
+        found = api.predict(fit, grounding, hidden=hidden)
     names = [attribute] if attribute else found.attributes
     frames = {found.block(name).name: found.table(name) for name in names}
     if out is not None:
@@ -164,6 +174,7 @@ def predict(
             }
         )
         return
+    _note_default(hidden, split)
     for template, count in found.unseen_keys.items():
         note(f"{count:,} keys of template '{template}' were never seen in training; their weights are 0")
     for name, frame in frames.items():
@@ -175,7 +186,7 @@ def predict(
 def evaluate(
     target: Annotated[Path, typer.Argument(help="A model to train in each fold, or a run folder to score.")],
     data: DataOption,
-    split: Annotated[str, typer.Option(help="A column of the things' tables; each of its values is held out in turn.")],
+    split: SplitOption = None,
     hold: HoldOption = None,
     backend: Annotated[
         list[str] | None,
@@ -186,11 +197,12 @@ def evaluate(
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold out parts of the labels, predict them, and score.
+    """Hold out parts of the labels, each in turn, predict them, and score.
 
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split university
     """
     dataset = Dataset(data, memory=memory)
+    plan = api.require_plan(dataset, split)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
         if target.is_dir():
@@ -198,10 +210,10 @@ def evaluate(
                 raise UsageError(Diagnostic("E342", "a run folder has its backend and settings already"))
             fit = api.load_fit(target)
             grounding = fit.ground(dataset, budget, watch.grounding)
-            folds = split_by(grounding, split)
+            folds = split_by(grounding, plan)
             scored = [
                 api.score_fold(fit, grounding, folds.held_out([value]), value)
-                for value in dict.fromkeys(hold or folds.values)
+                for value in dict.fromkeys(hold or plan.hold or folds.values)
             ]
         else:
             loaded = api.load(target)
@@ -211,15 +223,15 @@ def evaluate(
             for name in systems:
                 make(name, **chosen)
             grounding = loaded.ground(dataset, budget, progress=watch.grounding)
-            folds = split_by(grounding, split)
-            held = list(dict.fromkeys(hold or folds.values))
+            folds = split_by(grounding, plan)
+            held = list(dict.fromkeys(hold or plan.hold or folds.values))
             folds.held_out(held)
             scored = []
             for name in systems:
                 for value in held:
                     watch.phase(f"{name}: {value} held out")
                     scored.append(api.evaluate_fold(loaded, grounding, folds, value, name, **chosen))
-    _report(scored, split, as_json=as_json)
+    _report(scored, str(plan), as_json=as_json)
 
 
 def _report(scored: list[api.FoldScore], split: str, *, as_json: bool) -> None:

@@ -14,20 +14,26 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from relcrf.data.dataset import DEFAULT_MEMORY
+from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.learning.lbfgs import State
 
 ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
-DataOption = Annotated[Path, typer.Option("--data", "-d", help="The folder of tables (CSV or Parquet).")]
+DataOption = Annotated[
+    str, typer.Option("--data", "-d", help="A folder of tables, a dataset.toml, a database file or postgresql://...")
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
 MemoryOption = Annotated[str, typer.Option("--memory", help="Limit of DuckDB's buffers, such as 500MB.")]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
 SplitOption = Annotated[
-    str | None, typer.Option("--split", help="A column of the things' tables; its values are folds.")
+    str | None,
+    typer.Option(
+        "--split",
+        help="A column of the things' tables, whose values are folds; or folds=10; or hide=0.1. Default: the manifest's.",
+    ),
 ]
-HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A value of that column to hold out; repeatable.")]
+HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
 ]

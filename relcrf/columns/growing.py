@@ -60,7 +60,7 @@ class GrowingColumn:
         if self._file is None and self._storage.used + values.nbytes > self._storage.limit:
             self._to_file()
         if self._file is not None:
-            values.tofile(self._file)
+            self._file.write(values.reshape(-1).view(np.uint8).data)
             self._storage.written += values.nbytes
         else:
             self._reserve(self.size + len(values))
@@ -107,10 +107,10 @@ class GrowingColumn:
             self._buffer.resize((max(rows, FIRST_ROWS, len(self._buffer) * 3 // 2), *self._row), refcheck=False)
 
     def _to_file(self) -> None:
-        self._file = self._path.open("wb", buffering=1 << 16)
+        self._file = self._path.open("wb", buffering=1 << 13)
         _write_header(self._file, self._dtype, (0, *self._row))
         values = self._buffer[: self.size]
-        values.tofile(self._file)
+        self._file.write(values.reshape(-1).view(np.uint8).data)
         self._storage.written += values.nbytes
         self._storage.used -= values.nbytes
         self._buffer = np.empty((0, *self._row), dtype=self._dtype)

@@ -8,7 +8,7 @@ and only one is held whole at a time; no two of them share a value of the first 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -16,10 +16,11 @@ import numpy as np
 
 from relcrf.columns.growing import Storage
 
-BUCKET_ROWS = 1 << 20
-"""Rows that a bucket should have: some ten megabytes."""
-MOST_BUCKETS = 1 << 10
-DEAL_ROWS = 1 << 20
+BUCKET_ROWS = 1 << 18
+"""Rows that a bucket should have: some ten megabytes while it is sorted."""
+MOST_BUCKETS = 1 << 8
+"""Each may be an open file."""
+DEAL_ROWS = 1 << 18
 """Rows that are gathered before they are dealt to the buckets."""
 KEY_BITS = 64
 
@@ -215,3 +216,27 @@ def _is_new(key: np.ndarray) -> np.ndarray:
     new = np.ones(len(key), dtype=bool)
     np.not_equal(key[1:], key[:-1], out=new[1:])
     return new
+
+
+def ordered(batches: Iterable[Mapping[str, np.ndarray]], fields: Sequence[Field]) -> Iterator[dict[str, np.ndarray]]:
+    """Rows that come sorted by their first two fields, cut so that no two parts share a value of the first.
+
+    Raises:
+        ValueError: where they are not sorted.
+    """
+    names = [field.name for field in fields]
+    singles = {field.name for field in fields if isinstance(field, Single)}
+    rest: dict[str, np.ndarray] = {}
+    for batch in batches:
+        columns = {n: batch[n].astype(np.float32) if n in singles else np.asarray(batch[n]) for n in names}
+        part = {n: np.concatenate((rest[n], c)) for n, c in columns.items()} if rest else columns
+        first, second = part[names[0]], part[names[1]]
+        rises = (first[1:] > first[:-1]) | ((first[1:] == first[:-1]) & (second[1:] >= second[:-1]))
+        if not rises.all():
+            raise ValueError("the rows are not sorted")
+        cut = int(np.searchsorted(first, first[-1]))
+        rest = {n: np.array(c[cut:]) for n, c in part.items()}
+        if cut:
+            yield {n: c[:cut] for n, c in part.items()}
+    if rest:
+        yield rest

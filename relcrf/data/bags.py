@@ -104,6 +104,7 @@ class Bags(Columns):
             if len(batch["vid"]) and batch["vid"].min() < 0:
                 return False
             sorted_rows.add(batch)
+        self._sql("BEGIN")
         self._sql(f"CREATE OR REPLACE TABLE {name} (vid INTEGER, code INTEGER, count FLOAT)")
         for bucket in sorted_rows.buckets():
             is_new = np.ones(len(bucket["vid"]), dtype=bool)
@@ -115,4 +116,5 @@ class Bags(Columns):
             )
             self._sql(f"INSERT INTO {name} SELECT vid, code, count FROM rows")
             self.connection.unregister("rows")
+        self._sql("COMMIT")
         return True

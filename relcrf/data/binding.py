@@ -357,7 +357,7 @@ class _Binder(Bags):
             return
         if state is None:
             return
-        if isinstance(relation.type, Bool):
+        if isinstance(relation.type, Bool) and not table.is_open:
             # Of a relation that is listed, what is not listed does not hold.
             self.bound.closed.add(relation.name)
         self._tuples(relation, table, columns, [f"{state} AS state"], name)

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -17,17 +13,18 @@ from typing import Any
 import duckdb
 
 from relcrf.columns.growing import Storage
-from relcrf.data.readers.base import AbstractReader
-from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
+from relcrf.data import manifest
+from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry
+from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.readers.postgres import SCHEMES, read_query, read_server, require_harmless
+from relcrf.data.readers.sqlite import read_database
+from relcrf.data.sandbox import Query, run_queries
+from relcrf.data.splits import SplitPlan
+from relcrf.data.store import DEFAULT_MEMORY, Store, first_line
+from relcrf.data.store import quoted as quoted
+from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import folded
-
-DEFAULT_MEMORY = "1GB"
-"""DuckDB's buffers; what does not fit is spilled to disk. NumPy's arrays come on top."""
-
-
-def quoted(name: str) -> str:
-    """A SQL identifier."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 @dataclass(frozen=True)
@@ -35,10 +32,11 @@ class RawTable:
     """A table as it came.
 
     Args:
-        name: the file's name without its ending, or the name that the caller gave.
+        name: the file's name without its ending, or the name that the caller or a manifest gave.
         place: what messages call it.
         scan: a DuckDB table expression.
         columns: names, in order. types: DuckDB's, in order.
+        is_open: of a random relation: tuples that are not listed are queries, and not false.
     """
 
     name: str
@@ -46,6 +44,7 @@ class RawTable:
     scan: str
     columns: tuple[str, ...]
     types: tuple[str, ...]
+    is_open: bool = False
 
     def column(self, name: str) -> str | None:
         """The column of that name, case and underscores aside."""
@@ -60,115 +59,211 @@ class Dataset:
     """Tables to ground models on.
 
     Args:
-        source: a folder of CSV or Parquet files, or a mapping from table names to data frames (pandas, Polars, Arrow)
-            or to paths of such files.
-        memory: limit of DuckDB's buffers, such as `500MB`.
+        source: a folder of table files; a manifest `dataset.toml`, or the folder that has one; one file with tables, such
+            as a SQLite database; the URL of a PostgreSQL database; or a mapping from table names to data frames (pandas,
+            Polars, Arrow), columns by name (NumPy arrays, lists), paths of table files and graphs of NetworkX.
+        memory: what tables and ground columns may take, such as `500MB`; the rest goes to files.
 
     Raises:
-        DataError: where the folder does not exist, has no table, or a file cannot be read.
-        UsageError: where `memory` is no size.
+        DataError: where there is no such source, it has no table, or it cannot be read.
+        UsageError: where `memory` is no size, or a format needs a package that is not installed.
     """
 
     def __init__(self, source: str | os.PathLike[str] | Mapping[str, Any], *, memory: str = DEFAULT_MEMORY) -> None:
-        if not re.fullmatch(r"\d+(\.\d+)?\s*([KMGT]i?B|B)", memory.strip(), flags=re.IGNORECASE):
-            hint = "write a size such as 500MB or 2GB"
-            raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
-        self._spill = tempfile.mkdtemp(prefix="relcrf-")
-        weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": memory.strip(),
-            "temp_directory": self._spill,
-            "autoinstall_known_extensions": False,
-        }
-        try:
-            self.connection = duckdb.connect(config=config)
-        except duckdb.Error as error:
-            message = f"'{memory}' of memory cannot be given to DuckDB"
-            raise UsageError(
-                Diagnostic("E311", message, hint="write a size such as 500MB", notes=(_first_line(error),))
-            ) from None
-        self.storage = Storage(Path(self._spill), int(1e12))
-        self._frames: dict[str, Any] = {}
-        self._schemas = 0
-        self.connection.execute("SET enable_progress_bar = false")
-        self.place = "the given tables" if isinstance(source, Mapping) else str(source)
-        self.tables: dict[str, RawTable] = {}
+        self.store = Store(memory)
+        self.connection = self.store.connection
+        self.storage = Storage(self.store.folder(), self.store.column_bytes)
+        """Where the long columns of groundings are kept."""
         self.contents: dict[str, str] = {}
         """Hashes of tables, by their places, as they are asked for (`contents.py`)."""
+        self.split: SplitPlan | None = None
+        """How the manifest holds labels out."""
+        self._schemas = 0
+        self.tables: dict[str, RawTable] = {}
+        self.place = str(source)
         if isinstance(source, Mapping):
+            self.place = "the given tables"
             for name, table in source.items():
-                self._add(name, table)
+                self._add_given(name, table)
+        elif isinstance(source, str) and source.startswith(SCHEMES):
+            for found in read_server(source, self.store):
+                self.place = found.place.partition(", table")[0]
+                self._add(found)
+            self._require_tables(f"the database '{self.place}'", "name a database whose schema 'public' has tables")
         else:
-            self._add_folder(Path(source))
+            self._add_path(Path(source))
+
+    @classmethod
+    def from_networkx(
+        cls, graph: Any, *, nodes: str = "node", edges: str = "edge", memory: str = DEFAULT_MEMORY
+    ) -> Dataset:
+        """The tables of a graph of NetworkX.
+
+        Args:
+            nodes: name of the table of nodes: `id`, and a column for each attribute of a node.
+            edges: name of the table of edges: `source`, `target`, and a column for each attribute of an edge.
+        """
+        return cls(graph_columns(graph, nodes, edges), memory=memory)
 
     def __repr__(self) -> str:
         return f"Dataset({self.place}: {listing(t.name for t in self.tables.values())})"
+
+    # Sources
 
     @cached_property
     def _readers(self) -> list[AbstractReader]:
         return [entry.load()() for entry in sorted(entry_points(group="relcrf.readers"), key=lambda e: e.name)]
 
-    def _reader(self, path: Path) -> tuple[AbstractReader, str] | None:
-        """The reader of a file and the file's name without the ending."""
-        for reader in self._readers:
-            for suffix in reader.suffixes:
-                if path.name.lower().endswith(suffix):
-                    return reader, path.name[: -len(suffix)]
-        return None
+    def _read(self, path: Path) -> list[Found] | None:
+        """The tables of a file; None where its ending is that of no table."""
+        named = [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
+        if not named:
+            return None
+        place = DataPlace(str(path))
+        try:
+            for reader, suffix in named:
+                if reader.accepts(path):
+                    return list(reader.tables(path, path.name[: -len(suffix)], self.store))
+        except duckdb.Error as error:
+            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
+        except OSError as error:
+            notes = (error.strerror or str(error),)
+            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=notes)) from None
+        raise DataError(Diagnostic("E204", f"{path} cannot be read", place, "it is not what its ending says"))
+
+    def _add_path(self, path: Path) -> None:
+        if path.is_dir():
+            listed = path / manifest.FILE_NAME
+            if listed.is_file():
+                self._add_manifest(listed)
+            else:
+                self._add_folder(path)
+            return
+        found = self._read(path) if path.is_file() and path.suffix != ".toml" else None
+        if path.is_file() and path.suffix == ".toml":
+            self._add_manifest(path)
+        elif found is None:
+            hint = f"name a folder of tables, a {manifest.FILE_NAME} or a database"
+            what = "is no table file" if path.exists() else "does not exist"
+            raise DataError(Diagnostic("E201", f"the dataset '{path}' {what}", hint=hint))
+        else:
+            for table in found:
+                self._add(table)
+            self._require_tables(f"the file '{path}'", "name a file with tables")
 
     def _add_folder(self, folder: Path) -> None:
-        if not folder.is_dir():
-            hint = "name a folder of CSV or Parquet tables"
-            what = "is a file" if folder.exists() else "does not exist"
-            raise DataError(Diagnostic("E201", f"the dataset folder '{folder}' {what}", hint=hint))
         for path in sorted(folder.iterdir()):
-            found = self._reader(path) if path.is_file() else None
-            if found:
-                self._add(found[1], path)
-        if not self.tables:
-            endings = listing(s for reader in self._readers for s in reader.suffixes)
-            message = f"the folder '{folder}' has no table"
-            raise DataError(Diagnostic("E202", message, hint=f"tables are files ending in {endings}"))
+            for found in (self._read(path) if path.is_file() else None) or ():
+                self._add(found)
+        endings = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
+        self._require_tables(f"the folder '{folder}'", f"tables are files ending in {endings}")
 
-    def _add(self, name: str, table: Any) -> None:
+    def _require_tables(self, what: str, hint: str) -> None:
+        if not self.tables:
+            raise DataError(Diagnostic("E202", f"{what} has no table", hint=hint))
+
+    def _add_given(self, name: str, table: Any) -> None:
+        place = f"table '{name}'"
         if isinstance(table, str | os.PathLike):
             path = Path(table)
-            found = self._reader(path)
-            if found is None or not path.is_file():
-                message = f"'{path}' is no table file" if path.is_file() else f"the table file '{path}' does not exist"
-                raise DataError(Diagnostic("E203", message, hint="tables are CSV or Parquet files"))
-            place, scan = str(path), found[0].scan(path)
+            if not path.is_file():
+                message = f"the table file '{path}' does not exist"
+                raise DataError(Diagnostic("E203", message, hint="check the path"))
+            found = self._read(path)
+            if found is None or len(found) != 1:
+                message = f"'{path}' is no table file" if found is None else f"'{path}' has {len(found)} tables"
+                hint = "give a table file" if found is None else "give it as Dataset(path)"
+                raise DataError(Diagnostic("E203", message, hint=hint))
+            self._add(Found(name, found[0].place, found[0].scan))
+        elif isinstance(table, Mapping):
+            self._add(Found(name, place, add_columns(name, table, self.store)))
+        elif is_graph(table):
+            for part, columns in graph_columns(table, f"{name}_nodes", f"{name}_edges").items():
+                self._add_given(part, columns)
         else:
-            view = f"frame_{len(self.tables)}"
+            self._add(Found(name, place, add_frame(name, table, self.store)))
+
+    # Manifests
+
+    def _add_manifest(self, path: Path) -> None:
+        listed = manifest.read_manifest(path)
+        self.split = listed.split
+        if not listed.tables:
+            self._add_folder(path.parent)
+            return
+        problems: list[Diagnostic] = []
+        given: dict[str, Found] = {}
+        for entry in listed.tables:
             try:
-                self.connection.register(view, table)
-            except (duckdb.Error, TypeError) as error:
-                message = f"table '{name}' is a {type(table).__name__}, not a data frame"
-                hint = "give a pandas, Polars or Arrow table, or the path of a CSV or Parquet file"
-                raise DataError(Diagnostic("E203", message, hint=hint, notes=(_first_line(error),))) from None
-            self._frames[view] = table
-            place, scan = f"table '{name}'", view
+                if not isinstance(entry.source, QueryEntry):
+                    given[entry.name] = self._open(entry)
+            except DataError as error:
+                # What a database refuses is mended in the manifest; what is wrong with a file, in the file.
+                problems += [replace(d, place=entry.source_place) if d.code == "E235" else d for d in error.diagnostics]
+        if problems:
+            raise DataError(problems)
+        queries = [
+            Query(entry.name, entry.source.sql, entry.source_place, str(path))
+            for entry in listed.tables
+            if isinstance(entry.source, QueryEntry)
+        ]
+        if queries:
+            given |= {found.name: found for found in run_queries(queries, list(given.values()), self.store)}
+        for entry in listed.tables:
+            self._add(given[entry.name], entry)
+
+    def _open(self, entry: TableEntry) -> Found:
+        """A table of a manifest that is no query."""
+        match entry.source:
+            case PostgresEntry(url, schema, table, sql):
+                problem = require_harmless(url)
+                if problem is not None:
+                    hint = "write postgresql://user@host/database; a password goes into ~/.pgpass"
+                    raise DataError(Diagnostic("E232", problem, entry.source_place, hint))
+                if sql is not None:
+                    return read_query(url, self.store, entry.name, sql)
+                found = read_server(url, self.store, schema=schema, table=table)
+            case SqliteEntry(path, table):
+                found = read_database(path, self.store, table)
+            case FileEntry(path, chosen):
+                tables = self._read(path)
+                if tables is None:
+                    raise DataError(Diagnostic("E203", f"'{path.name}' is no table file", entry.source_place))
+                found = [t for t in tables if t.name == chosen] if chosen is not None else tables
+                if len(found) != 1:
+                    message = (
+                        f"'{path.name}' has no table '{chosen}'" if chosen else f"'{path.name}' has {len(found)} tables"
+                    )
+                    hint = f"""say which: table = "..."; it has {listing(t.name for t in tables)}"""
+                    raise DataError(Diagnostic("E232", message, entry.source_place, hint))
+            case _:
+                raise AssertionError(f"{entry.source} is not opened here")
+        return Found(entry.name, found[0].place, found[0].scan)
+
+    def _add(self, found: Found, entry: TableEntry | None = None) -> None:
+        """Adds a table, with the names of columns that a manifest gives it."""
         try:
-            described = self.connection.execute(f"DESCRIBE SELECT * FROM {scan}").fetchall()
+            described = self.connection.execute(f"DESCRIBE SELECT * FROM {found.scan}").fetchall()
         except duckdb.Error as error:
-            message = f"{place} cannot be read"
-            raise DataError(Diagnostic("E204", message, DataPlace(place), notes=(_first_line(error),))) from None
-        if folded(name) in self.tables:
-            other = self.tables[folded(name)]
-            message = f"two tables answer to the name '{name}': {other.place} and {place}"
+            message = f"{found.place} cannot be read"
+            raise DataError(Diagnostic("E204", message, DataPlace(found.place), notes=(first_line(error),))) from None
+        if folded(found.name) in self.tables:
+            other = self.tables[folded(found.name)]
+            message = f"two tables answer to the name '{found.name}': {other.place} and {found.place}"
             raise DataError(
                 Diagnostic("E205", message, hint="names are compared without case and underscores; rename one")
             )
         columns, types = (tuple(row[k] for row in described) for k in (0, 1))
-        self.tables[folded(name)] = RawTable(name, place, scan, columns, types)
+        table = RawTable(found.name, found.place, found.scan, columns, types, entry is not None and entry.is_open)
+        self.tables[folded(found.name)] = _renamed(table, entry) if entry is not None and entry.columns else table
+
+    # Use
 
     def new_schema(self) -> tuple[duckdb.DuckDBPyConnection, str]:
         """A cursor whose tables are its own, in a schema of that name; it sees all raw tables."""
         self._schemas += 1
         schema = f"model{self._schemas}"
-        cursor = self.connection.cursor()
-        for view, frame in self._frames.items():
-            cursor.register(view, frame)
+        cursor = self.store.cursor()
         cursor.execute(f"CREATE SCHEMA {schema}")
         cursor.execute(f"SET schema = '{schema}'")
         return cursor, schema
@@ -178,5 +273,24 @@ class Dataset:
         return next((self.tables[folded(n)] for n in names if folded(n) in self.tables), None)
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _renamed(table: RawTable, entry: TableEntry) -> RawTable:
+    """A table with the model's names for some of its columns.
+
+    Raises:
+        DataError: where it has no such column, or a new name is that of another column.
+    """
+    names = {}
+    for new, own in entry.columns.items():
+        column = table.column(own)
+        if column is None:
+            hint = suggestion(own, table.columns) or f"its columns are {listing(table.columns)}"
+            message = f"{table.place} has no column '{own}'"
+            raise DataError(Diagnostic("E212", message, entry.columns_place, hint))
+        names[column] = new
+    columns = tuple(names.get(column, column) for column in table.columns)
+    for new in names.values():
+        if sum(folded(column) == folded(new) for column in columns) > 1:
+            message = f"{table.place} has another column '{new}' already"
+            raise DataError(Diagnostic("E232", message, entry.columns_place, "rename that one, too"))
+    selected = ", ".join(f"{quoted(old)} AS {quoted(new)}" for old, new in zip(table.columns, columns, strict=True))
+    return replace(table, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)

@@ -1,4 +1,4 @@
-"""A small table of results, to hand to pandas, Arrow or a file."""
+"""A small table of results, to hand to pandas, Polars, Arrow or a file."""
 
 from __future__ import annotations
 
@@ -12,24 +12,35 @@ from typing import Any
 import duckdb
 import numpy as np
 
+from relcrf.data.extras import require
 from relcrf.data.readers.base import literal
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 
-_FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
+_COPIES = {
+    ".csv": "FORMAT csv, HEADER",
+    ".tsv": "FORMAT csv, HEADER, DELIMITER '\t'",
+    ".jsonl": "FORMAT json",
+    ".parquet": "FORMAT parquet",
+}
+"""What DuckDB writes by itself."""
+
+_ARROW = (".arrow", ".feather")
 
 
 def require_writable(path: Path) -> None:
     """Refuses a path that `Frame.write` could not write, before any work is done; makes its folder.
 
     Raises:
-        UsageError: for an ending other than `.csv` and `.parquet`, or a path that is a folder.
+        UsageError: for an ending that is none of the known ones, a path that is a folder, or Arrow without its package.
     """
-    if path.suffix not in _FORMATS:
-        raise UsageError(
-            Diagnostic("E312", f"'{path}' is neither .csv nor .parquet", hint="choose one of these endings")
-        )
+    known = (*_COPIES, *_ARROW)
+    if path.suffix not in known:
+        message = f"'{path}' ends in none of {listing(known)}"
+        raise UsageError(Diagnostic("E312", message, hint="choose one of these endings"))
     if path.is_dir():
         raise UsageError(Diagnostic("E312", f"'{path}' is a folder", hint="name a file"))
+    if path.suffix in _ARROW:
+        require("pyarrow", "frames", f"'{path.name}'")
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
@@ -51,18 +62,20 @@ class Frame:
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame; needs the extra `frames`."""
-        import pandas
+        return require("pandas", "frames", "a pandas.DataFrame").DataFrame(dict(self.columns))
 
-        return pandas.DataFrame(dict(self.columns))
+    def to_polars(self) -> Any:
+        """A polars.DataFrame; needs the extra `frames`."""
+        polars = require("polars", "frames", "a polars.DataFrame")
+        return polars.DataFrame({n: c.tolist() if c.dtype == object else c for n, c in self.columns.items()})
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table; needs the extra `frames`."""
-        import pyarrow
-
+        pyarrow = require("pyarrow", "frames", "a pyarrow.Table")
         return pyarrow.table({name: pyarrow.array(column) for name, column in self.columns.items()})
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes a `.csv` or `.parquet` file, under a temporary name first.
+        """Writes a `.csv`, `.tsv`, `.jsonl`, `.parquet`, `.arrow` or `.feather` file, under a temporary name first.
 
         Raises:
             UsageError: for another ending, or where the file cannot be written.
@@ -70,9 +83,12 @@ class Frame:
         path = Path(path)
         require_writable(path)
         partial = path.with_name(f".{path.name}.partial")
-        with duckdb.connect() as connection:
-            connection.register("frame", dict(self.columns))
-            connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_FORMATS[path.suffix]})")
+        if path.suffix in _ARROW:
+            require("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
+        else:
+            with duckdb.connect() as connection:
+                connection.register("frame", dict(self.columns))
+                connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]})")
         os.replace(partial, path)
 
     def _repr_html_(self) -> str:

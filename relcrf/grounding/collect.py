@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.columns.growing import Storage
-from relcrf.columns.sorted_rows import Double, Field, Single, SortedRows, Whole
+from relcrf.columns.sorted_rows import Double, Field, Single, SortedRows, Whole, ordered
 from relcrf.data.bound import Bound
 from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding.engines.base import AbstractEngine
@@ -70,11 +70,15 @@ def collect(
         extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden))
         plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=rows > MOST_REPEATS)
     fields = _fields(bound, coded, [count for _, count in places], [sort for sort, _ in hidden])
-    sorted_rows = SortedRows(fields, rows, storage, is_unique=lowered.plan.is_distinct)
-    for batch in engine.rows(plan):
-        sorted_rows.add(batch)
-        watch(sorted_rows.added)
-    for bucket in sorted_rows.buckets():
+    if engine.keeps_order and _scans_one_bag(lowered):
+        buckets = ordered(engine.rows(plan), fields)
+    else:
+        sorted_rows = SortedRows(fields, rows, storage, is_unique=lowered.plan.is_distinct)
+        for batch in engine.rows(plan):
+            sorted_rows.add(batch)
+            watch(sorted_rows.added)
+        buckets = sorted_rows.buckets()
+    for bucket in buckets:
         scope = [
             bucket[name] + np.int32(start) if start else bucket[name]
             for name, (start, _) in zip(lowered.variables, places, strict=True)
@@ -83,6 +87,16 @@ def collect(
         _require_finite(lowered, features)
         key = coded.combined([bucket[k.output] for k in lowered.keys])
         yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
+
+
+def _scans_one_bag(lowered: LoweredTemplate) -> bool:
+    """Whether a plan reads one bag and nothing else: its table is sorted by thing and value."""
+    plan = lowered.plan
+    if len(plan.scans) != 1 or plan.is_distinct or lowered.evidence:
+        return False
+    (scan,) = plan.scans
+    keys = tuple(Column(scan.alias, name) for name in ("vid", "code"))
+    return scan.table.startswith("bag.") and tuple(term for _, term, _ in plan.outputs[:2]) == keys
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:

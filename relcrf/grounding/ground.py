@@ -19,7 +19,7 @@ from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET, require
 from relcrf.grounding.lower import Facts, lower_template
 from relcrf.grounding.repeated import on_one_row
-from relcrf.grounding.store import Store, identity
+from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import (
     VariableBlock,
     argument_texts,
@@ -95,13 +95,13 @@ def ground(
     progress: Progress = lambda name: None,
     *,
     engine: AbstractEngine | None = None,
-    store: Store | None = None,
+    saved: SavedBlocks | None = None,
 ) -> Grounding:
     """Grounds every template, but no candidates. Derived and random relations are made first.
 
     Args:
         engine: who joins; by default DuckDB, where the tables are.
-        store: groundings of before, to take from and to add to.
+        saved: blocks of before, to take from and to add to.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget.
@@ -113,7 +113,7 @@ def ground(
     cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
     states = [states_of(bound, block) for block in variables]
     maker = BlockMaker(bound, engine or DuckDbEngine(bound.connection), variables, progress)
-    made = _blocks(maker, budget, store)
+    made = _blocks(maker, budget, saved)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -128,7 +128,7 @@ def ground(
     )
 
 
-def _blocks(maker: BlockMaker, budget: int, store: Store | None) -> list[Block]:
+def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[Block]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
     bound, facts = maker.bound, facts_of(maker.bound)
     sharing: dict[str, list[Template]] = {}
@@ -139,18 +139,18 @@ def _blocks(maker: BlockMaker, budget: int, store: Store | None) -> list[Block]:
     tasks: dict[str, list[Task]] = {}
     identities = {}
     for name, members in sharing.items():
-        if store is not None:
+        if saved is not None:
             identities[name] = identity(bound, facts.spec, members, maker.variables)
-            saved = store.load(identities[name])
-            if saved is not None:
-                found[name] = saved
+            kept = saved.load(identities[name])
+            if kept is not None:
+                found[name] = kept
                 continue
         tasks[name] = [_task(bound, facts, template, budget) for template in members]
     for name, work in tasks.items():
-        if store is None:
+        if saved is None:
             found[name] = maker.make(name, work, bound.dataset.storage)
         else:
-            found[name] = store.add(identities[name], partial(maker.make, name, work))
+            found[name] = saved.add(identities[name], partial(maker.make, name, work))
     return [found[name] for name in sharing]
 
 

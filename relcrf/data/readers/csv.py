@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, literal
+from relcrf.data.readers.base import AbstractReader, Found, literal
+from relcrf.data.store import Store
 
 
 class CsvReader(AbstractReader):
     """Reads every column as text: types are the model's business, so that a bad value is found with its row."""
 
     suffixes: ClassVar[tuple[str, ...]] = (".csv", ".csv.gz", ".csv.zst")
+    delimiter: ClassVar[str] = ","
 
-    def scan(self, path: Path) -> str:
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
         # No sniffing: a ragged line is an error with its number, and not a reason to skip the lines above it.
-        options = "all_varchar = true, header = true, delim = ',', quote = '\"', escape = '\"', skip = 0, comment = ''"
-        return f"read_csv({literal(str(path))}, {options}, strict_mode = true, null_padding = false)"
+        options = f"all_varchar = true, header = true, delim = {literal(self.delimiter)}, quote = '\"', escape = '\"'"
+        strict = "skip = 0, comment = '', strict_mode = true, null_padding = false"
+        yield Found(name, str(path), f"read_csv({literal(str(path))}, {options}, {strict})")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, literal
+from relcrf.data.readers.base import AbstractReader, Found, literal
+from relcrf.data.store import Store
 
 
 class ParquetReader(AbstractReader):
@@ -13,5 +15,5 @@ class ParquetReader(AbstractReader):
 
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
-    def scan(self, path: Path) -> str:
-        return f"read_parquet({literal(str(path))})"
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+        yield Found(name, str(path), f"read_parquet({literal(str(path))})")

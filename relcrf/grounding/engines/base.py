@@ -21,6 +21,8 @@ class AbstractEngine(ABC):
     """Runs relational plans on the coded tables of a model. Every engine gives the same rows."""
 
     name: ClassVar[str]
+    keeps_order: ClassVar[bool] = False
+    """Whether the rows of a plan that scans one table come in the table's order."""
 
     @abstractmethod
     def rows(self, plan: Plan) -> Iterator[Batch]:

@@ -23,6 +23,7 @@ class DuckDbEngine(AbstractEngine):
     """
 
     name = "duckdb"
+    keeps_order = True
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self._connection = connection

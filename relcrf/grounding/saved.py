@@ -58,7 +58,7 @@ def identity(bound: Bound, spec: ModelSpec, members: Sequence[Template], variabl
 
 
 @dataclass
-class Store:
+class SavedBlocks:
     """A folder of blocks.
 
     Args:

@@ -1,0 +1,315 @@
+"""`dataset.toml`: which tables a dataset has, where each comes from, and how its labels are held out.
+
+[tables.page]
+file = "pages.csv"
+columns = { category = "label" }
+
+[split]
+folds = 10
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit, SplitPlan, split_problem
+from relcrf.data.toml_places import TomlPlaces
+from relcrf.errors import DataError, DataPlace, Diagnostic, Source, Span, listing, suggestion
+from relcrf.model.spec import folded
+
+FILE_NAME = "dataset.toml"
+
+_SOURCES = ("file", "sqlite", "postgres", "sql")
+_TABLE_KEYS = {
+    "file": str,
+    "sqlite": str,
+    "postgres": str,
+    "sql": str,
+    "table": str,
+    "schema": str,
+    "columns": dict,
+    "open": bool,
+}
+_SPLIT_KEYS = {"column": str, "folds": int, "hide": float, "seed": int, "hold": list}
+_KINDS = {
+    str: "a text",
+    dict: "a table of texts",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    list: "a list of texts",
+}
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """A file in the manifest's folder, and which of its tables where it may hold several."""
+
+    path: Path
+    table: str | None
+
+
+@dataclass(frozen=True)
+class SqliteEntry:
+    """A table of a SQLite database in the manifest's folder."""
+
+    path: Path
+    table: str
+
+
+@dataclass(frozen=True)
+class PostgresEntry:
+    """A table of a PostgreSQL server, or the rows of a query there."""
+
+    url: str
+    schema: str
+    table: str
+    sql: str | None
+
+
+@dataclass(frozen=True)
+class QueryEntry:
+    """A query over the other tables of the manifest."""
+
+    sql: str
+
+
+@dataclass(frozen=True)
+class TableEntry:
+    """A table of a manifest.
+
+    Args:
+        columns: the table's own names of columns by those of the model.
+        is_open: the table of a random relation, in which what is not listed is a query.
+        place: where the manifest names it. source_place: and where it says what the table is.
+    """
+
+    name: str
+    source: FileEntry | SqliteEntry | PostgresEntry | QueryEntry
+    columns: Mapping[str, str]
+    is_open: bool
+    place: Span
+    source_place: Span
+    columns_place: Span
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest as it was read; without tables, the dataset has those of the folder."""
+
+    path: Path
+    tables: tuple[TableEntry, ...]
+    split: SplitPlan | None
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Reads a manifest and checks all that can be known without opening a table.
+
+    Raises:
+        DataError: with every mistake and its line.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        message = f"the manifest '{path}' is no UTF-8 text: byte {error.start} is wrong"
+        raise DataError(Diagnostic("E230", message, DataPlace(str(path)), "save it as UTF-8")) from None
+    except OSError as error:
+        message = f"the manifest '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
+        raise DataError(Diagnostic("E230", message, DataPlace(str(path)), "name a dataset.toml")) from None
+    source = Source(str(path), text)
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(_syntax_mistake(source, str(error))) from None
+    return _Reader(path, content, TomlPlaces(source)).read()
+
+
+def _syntax_mistake(source: Source, message: str) -> Diagnostic:
+    found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, flags=re.DOTALL)
+    lines = source.text.split("\n")
+    said, line, column = (
+        (found[1], int(found[2]), int(found[3])) if found else (message, len(lines), len(lines[-1]) + 1)
+    )
+    if found is None:
+        said = message.removesuffix(" (at end of document)")
+    place = Span(source, line, column, line, column + 1)
+    hint = "texts stand in quotes, and a table begins with [tables.NAME]"
+    return Diagnostic("E230", f"this is no TOML: {said[:1].lower()}{said[1:]}", place, hint)
+
+
+@dataclass
+class _Reader:
+    """One manifest at work. Mistakes are gathered."""
+
+    path: Path
+    content: Mapping[str, Any]
+    places: TomlPlaces
+    problems: list[Diagnostic] = field(default_factory=list)
+
+    def read(self) -> Manifest:
+        self._known_keys(self.content, {"tables": dict, "split": dict}, ())
+        tables = self.content.get("tables")
+        entries = []
+        for name, entry in tables.items() if isinstance(tables, dict) else ():
+            if not isinstance(entry, dict):
+                self._wrong(
+                    f"a table is a TOML table: [tables.{name}]",
+                    f'write [tables.{name}] and file = "..."',
+                    "tables",
+                    name,
+                )
+            else:
+                found = self._table(name, entry)
+                if found is not None:
+                    entries.append(found)
+        split = self.content.get("split")
+        plan = self._split(split) if isinstance(split, dict) else None
+        if self.problems:
+            raise DataError(self.problems)
+        return Manifest(self.path, tuple(entries), plan)
+
+    def _wrong(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
+        self.problems.append(Diagnostic(code, message, self.places.of(*path), hint))
+
+    def _known_keys(self, table: Mapping[str, Any], keys: Mapping[str, type], path: tuple[str, ...]) -> bool:
+        """Whether a table has no keys but these, each with a value of its type."""
+        before = len(self.problems)
+        where = ".".join(path) or "a manifest"
+        for key, value in table.items():
+            if key not in keys:
+                hint = suggestion(key, keys) or f"it may have {listing(keys)}"
+                self._wrong(f"{where} has no key '{key}'", hint, *path, key, code="E231")
+            elif not _is_kind(value, keys[key]):
+                kind = "a table" if not path else _KINDS[keys[key]]
+                self._wrong(f"'{key}' is {kind}, not {_shown(value)}", None, *path, key)
+        return len(self.problems) == before
+
+    # Tables
+
+    def _table(self, name: str, entry: Mapping[str, Any]) -> TableEntry | None:
+        path = ("tables", name)
+        if not self._known_keys(entry, _TABLE_KEYS, path):
+            return None
+        source = self._source(name, entry)
+        columns = entry.get("columns", {})
+        for column, own in columns.items():
+            if not isinstance(own, str):
+                self._wrong(
+                    f"'{column}' is a text, not {_shown(own)}",
+                    'write { model_name = "file_name" }',
+                    *path,
+                    "columns",
+                    column,
+                )
+                return None
+        twice = [c for c in columns if sum(folded(c) == folded(other) for other in columns) > 1]
+        if twice:
+            self._wrong(
+                f"two columns are called '{twice[0]}'",
+                "names are compared without case and underscores",
+                *path,
+                "columns",
+            )
+        if source is None or twice:
+            return None
+        key = next(k for k in _SOURCES if k in entry)
+        return TableEntry(
+            name,
+            source,
+            columns,
+            entry.get("open", False),
+            self.places.of(*path),
+            self.places.of(*path, key),
+            self.places.of(*path, "columns"),
+        )
+
+    def _source(
+        self, name: str, entry: Mapping[str, Any]
+    ) -> FileEntry | SqliteEntry | PostgresEntry | QueryEntry | None:
+        path = ("tables", name)
+        given = [key for key in _SOURCES if key in entry and not (key == "sql" and "postgres" in entry)]
+        if len(given) != 1:
+            said = f"has {listing(given)}" if given else "says not where it comes from"
+            self._wrong(f"the table '{name}' {said}", f"give it one of {listing(_SOURCES)}", *path)
+            return None
+        (kind,) = given
+        fitting = {"file": ("table",), "sql": (), "sqlite": ("table",), "postgres": ("table", "schema", "sql")}[kind]
+        for key in ("table", "schema"):
+            if key in entry and key not in fitting:
+                self._wrong(f"'{key}' does not go with '{kind}'", "leave it out", *path, key)
+                return None
+        if kind == "sql":
+            return QueryEntry(entry["sql"])
+        if kind == "postgres":
+            if "sql" in entry and ("table" in entry or "schema" in entry):
+                self._wrong(f"the table '{name}' has both 'sql' and a table", "give one of them", *path, "sql")
+                return None
+            return PostgresEntry(
+                entry["postgres"], entry.get("schema", "public"), entry.get("table", name), entry.get("sql")
+            )
+        file = self._inside(entry[kind], *path, kind)
+        if file is None:
+            return None
+        return FileEntry(file, entry.get("table")) if kind == "file" else SqliteEntry(file, entry.get("table", name))
+
+    def _inside(self, text: str, *path: str) -> Path | None:
+        """A file of the manifest's folder, links followed."""
+        folder = self.path.parent.resolve()
+        file = self.path.parent / text
+        if Path(text).is_absolute() or not file.resolve().is_relative_to(folder):
+            hint = "a manifest names files of its own folder and of those below; copy the file there"
+            self._wrong(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
+            return None
+        if not file.is_file():
+            there = sorted(p.name for p in file.parent.iterdir()) if file.parent.is_dir() else []
+            what = "is a folder" if file.is_dir() else "does not exist"
+            self._wrong(f"the file '{text}' {what}", suggestion(file.name, there), *path, code="E203")
+            return None
+        return file
+
+    # Split
+
+    def _split(self, split: Mapping[str, Any]) -> SplitPlan | None:
+        if not self._known_keys(split, _SPLIT_KEYS, ("split",)):
+            return None
+        given = [key for key in ("column", "folds", "hide") if key in split]
+        if len(given) != 1:
+            said = f"{listing(given)} do not go together" if given else "a split needs a way to divide"
+            self._wrong(said, "give one of column, folds, hide", "split")
+            return None
+        (kind,) = given
+        misfit = "seed" if kind == "column" else "hold" if kind == "hide" else None
+        if misfit is not None and misfit in split:
+            self._wrong(f"'{misfit}' does not go with '{kind}'", "leave it out", "split", misfit)
+            return None
+        hold = split.get("hold", [])
+        if not all(isinstance(value, str) for value in hold):
+            self._wrong(f"'hold' is a list of texts, not {_shown(hold)}", 'write hold = ["test"]', "split", "hold")
+            return None
+        problem = None if kind == "column" else split_problem(kind, split[kind])
+        if problem:
+            self._wrong(problem, None, "split", kind)
+            return None
+        if kind == "column":
+            return ColumnSplit(split["column"], tuple(hold))
+        if kind == "folds":
+            return FoldSplit(split["folds"], split.get("seed", 0), tuple(hold))
+        return HideSplit(float(split["hide"]), split.get("seed", 0))
+
+
+def _is_kind(value: Any, kind: type) -> bool:
+    if isinstance(value, bool):
+        return kind is bool
+    return isinstance(value, int | float) if kind is float else isinstance(value, kind)
+
+
+def _shown(value: Any) -> str:
+    """A TOML value in a message."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "a table" if isinstance(value, dict) else repr(value)

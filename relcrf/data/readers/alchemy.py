@@ -1,0 +1,119 @@
+"""Evidence of Markov logic as Alchemy writes it: ground atoms, one a line.
+
+    Friends(Anna, Bob)          holds
+    !Smokes(Bob)                does not hold
+    ?Smokes(Anna)               is a query
+    Category(p1) = "course"     has this value
+    // a remark
+
+Source: Kok et al., The Alchemy system for statistical relational AI: user manual, 2007, section on .db files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.store import BATCH, Store
+from relcrf.errors import DataError, Diagnostic, Source, Span
+
+_CONSTANT = r'(?:"(?:[^"\\]|\\.)*"|[^\s,()"=!?][^\s,()"=]*)'
+_REMARK = r"\s*(?://.*)?"
+_ATOM = re.compile(
+    rf"\s*(?P<sign>[!?]?)\s*(?P<predicate>[A-Za-z_]\w*)\s*\(\s*(?P<arguments>{_CONSTANT}(?:\s*,\s*{_CONSTANT})*)\s*\)"
+    rf"\s*(?:=\s*(?P<value>{_CONSTANT}))?{_REMARK}"
+)
+_TRUTH = {"": "true", "!": "false", "?": None}
+
+
+@dataclass
+class _Predicate:
+    """The atoms of one predicate; `table` is where the earlier ones are."""
+
+    arity: int
+    has_values: bool
+    table: str
+    is_signed: bool = False
+    rows: list[tuple[str | None, ...]] = field(default_factory=list)
+
+
+class AlchemyReader(AbstractReader):
+    """A table for each predicate: columns `a0`, `a1`, ..., and `value` where a value is given or an atom does not hold."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".db",)
+
+    def accepts(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            return b"\x00" not in file.read(4096)
+
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+        predicates: dict[str, _Predicate] = {}
+        for number, line in _lines(path):
+            found = _ATOM.fullmatch(line)
+            if found is None:
+                if re.fullmatch(_REMARK, line):
+                    continue
+                hint = 'an atom is written Friends(Anna, Bob), !Smokes(Bob) or Category(p1) = "course"'
+                raise _mistake(path, number, line, "this is no ground atom", hint)
+            constants = [_text(c) for c in re.findall(_CONSTANT, found["arguments"])]
+            has_value = found["value"] is not None
+            predicate = predicates.get(found["predicate"])
+            if predicate is None:
+                columns = dict.fromkeys([*_arguments(len(constants)), "value"], "VARCHAR")
+                predicate = _Predicate(len(constants), has_value, store.add_rows(columns, ()))
+                predicates[found["predicate"]] = predicate
+            if len(constants) != predicate.arity:
+                message = f"{found['predicate']} has {len(constants)} arguments here, and {predicate.arity} above"
+                raise _mistake(path, number, line, message, "give each atom of a predicate as many arguments")
+            if has_value != predicate.has_values or (has_value and found["sign"]):
+                message = f"{found['predicate']} is given a value here, or a truth value, other than above"
+                raise _mistake(path, number, line, message, "a predicate has values for all its atoms, or for none")
+            predicate.is_signed |= bool(found["sign"])
+            value = _text(found["value"]) if has_value else _TRUTH[found["sign"]]
+            predicate.rows.append((*constants, value))
+            if len(predicate.rows) == BATCH:
+                _flush(predicate, store)
+        for name, predicate in predicates.items():
+            _flush(predicate, store)
+            shown = _arguments(predicate.arity)
+            if predicate.has_values or predicate.is_signed:
+                shown.append("value")
+            yield Found(name, f"{path}, predicate {name}", f"(SELECT {', '.join(shown)} FROM {predicate.table})")
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text, numbered from 1."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield number, line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                text = line.decode("utf-8", errors="replace").rstrip("\r\n")
+                raise _mistake(path, number, text, "this line is no UTF-8 text", "save the file as UTF-8") from None
+
+
+def _mistake(path: Path, number: int, line: str, message: str, hint: str) -> DataError:
+    # The source of the place has this line alone: the file may be large.
+    source = Source(str(path), "\n" * (number - 1) + line)
+    start = len(line) - len(line.lstrip()) + 1
+    return DataError(Diagnostic("E237", message, Span(source, number, start, number, len(line.rstrip()) + 1), hint))
+
+
+def _arguments(arity: int) -> list[str]:
+    return [f"a{k}" for k in range(arity)]
+
+
+def _text(constant: str) -> str:
+    """A constant without its quotes."""
+    return re.sub(r"\\(.)", r"\1", constant[1:-1]) if constant.startswith('"') else constant
+
+
+def _flush(predicate: _Predicate, store: Store) -> None:
+    columns = [list(column) for column in zip(*predicate.rows, strict=True)]
+    if columns:
+        store.append(predicate.table, ["VARCHAR"] * len(columns), columns)
+    predicate.rows = []

@@ -1,0 +1,26 @@
+"""JSON, one object a line, plain or compressed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
+
+from relcrf.data.readers.base import AbstractReader, Found, literal
+from relcrf.data.store import Store, quoted
+
+_KEPT = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
+
+
+class JsonlReader(AbstractReader):
+    """Numbers, truth values and lists keep their types; all else is text: dates as they are spelt, objects as JSON."""
+
+    suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
+
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+        file = f"{literal(str(path))}, format = 'newline_delimited'"
+        described = store.connection.execute(f"DESCRIBE SELECT * FROM read_json({file}, sample_size = -1)").fetchall()
+        types = {str(row[0]): row[1] if _KEPT.fullmatch(row[1]) else "VARCHAR" for row in described}
+        columns = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in types.items())
+        yield Found(name, str(path), f"read_json({file}, columns = {{{columns}}})")

@@ -1,0 +1,89 @@
+"""SQLite databases: each table and view is a table."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.store import BATCH, Store, first_line, quoted
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
+
+MAGIC = b"SQLite format 3\x00"
+
+
+class SqliteReader(AbstractReader):
+    """Reads with the standard library, in batches. The file is opened for reading alone."""
+
+    suffixes: ClassVar[tuple[str, ...]] = (".sqlite", ".sqlite3", ".db")
+
+    def accepts(self, path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+
+    def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
+        yield from read_database(path, store)
+
+
+def read_database(path: Path, store: Store, table: str | None = None) -> list[Found]:
+    """The tables of a SQLite database, or one of them.
+
+    Raises:
+        DataError: where it is damaged or none, or has no such table.
+    """
+    place = DataPlace(str(path))
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            # A view of a strange file runs no functions but those that are harmless.
+            database.execute("PRAGMA trusted_schema = OFF")
+            listed = database.execute(
+                "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND name NOT LIKE 'sqlite\\_%' ESCAPE '\\' "
+                "ORDER BY name"
+            ).fetchall()
+            names = [row[0] for row in listed]
+            if table is not None and table not in names:
+                hint = suggestion(table, names) or f"it has {listing(names)}"
+                raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", place, hint))
+            chosen = names if table is None else [table]
+            return [Found(t, f"{path}, table '{t}'", _copy(database, t, store)) for t in chosen]
+    except sqlite3.Error as error:
+        raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
+
+
+def _copy(database: sqlite3.Connection, table: str, store: Store) -> str:
+    """Copies a table; SQLite types each cell, and so a column has the type that all its cells have, or is text."""
+    columns = [row[0] for row in database.execute(f"SELECT * FROM {quoted(table)} LIMIT 0").description]
+    has = ", ".join(
+        f"coalesce(max(typeof({quoted(c)}) = '{kind}'), 0)"
+        for c in columns
+        for kind in ("integer", "real", "text", "blob")
+    )
+    kinds = database.execute(f"SELECT {has} FROM {quoted(table)}").fetchone()
+    types = {c: _type(*kinds[4 * k : 4 * k + 4]) for k, c in enumerate(columns)}
+    rows = database.execute(f"SELECT {', '.join(map(quoted, columns))} FROM {quoted(table)}")
+
+    def batches() -> Iterator[list[list[Any]]]:
+        while batch := rows.fetchmany(BATCH):
+            cells = zip(zip(*batch, strict=True), types.values(), strict=True)
+            yield [[*map(_text, column)] if kind == "VARCHAR" else list(column) for column, kind in cells]
+
+    return store.add_rows(types, batches())
+
+
+def _type(has_integer: int, has_real: int, has_text: int, has_blob: int) -> str:
+    if has_text or (has_blob and (has_integer or has_real)):
+        return "VARCHAR"
+    if has_blob:
+        return "BLOB"
+    if has_real:
+        return "DOUBLE"
+    return "BIGINT" if has_integer else "VARCHAR"
+
+
+def _text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,147 @@
+"""The DuckDB database behind a dataset: its memory, its temporary folder, and what is put into it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+from relcrf.errors import Diagnostic, UsageError
+
+DEFAULT_MEMORY = "1GB"
+
+DUCKDB_SHARE = 0.5
+COLUMN_SHARE = 0.25
+"""What of the memory DuckDB's buffers and the ground columns may take; the rest is for work on them. More goes to files."""
+
+_UNITS = {
+    "B": 1,
+    "K": 1000,
+    "M": 1000**2,
+    "G": 1000**3,
+    "T": 1000**4,
+    "KI": 1 << 10,
+    "MI": 1 << 20,
+    "GI": 1 << 30,
+    "TI": 1 << 40,
+}
+
+BATCH = 50_000
+"""Rows that a reader holds in Python at a time."""
+
+
+def quoted(name: str) -> str:
+    """A SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def first_line(error: Exception) -> str:
+    """What an error says, without its details."""
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+class Store:
+    """An embedded database of its own, gone with the object.
+
+    Args:
+        memory: what the database and the ground columns may take, such as `500MB`.
+
+    Raises:
+        UsageError: where `memory` is no size.
+    """
+
+    def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?|)B", memory.strip().upper())
+        if size is None:
+            hint = "write a size such as 500MB or 2GB"
+            raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
+        n_bytes = float(size[1]) * _UNITS[size[2] or "B"]
+        self.memory = f"{int(n_bytes * DUCKDB_SHARE)}B"
+        """Limit of DuckDB's buffers."""
+        self.column_bytes = int(n_bytes * COLUMN_SHARE)
+        self._root = Path(tempfile.mkdtemp(prefix="relcrf-"))
+        weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
+        self._numbers = count(1)
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": self.memory,
+            "temp_directory": str(self.folder()),
+            "autoinstall_known_extensions": False,
+        }
+        try:
+            self.connection = duckdb.connect(str(self.folder() / "tables.duckdb"), config=config)
+        except duckdb.Error as error:
+            message = f"'{memory}' of memory cannot be given to DuckDB"
+            raise UsageError(
+                Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
+            ) from None
+        self._frames: dict[str, Any] = {}
+        self.connection.execute("SET enable_progress_bar = false")
+
+    def new_name(self, kind: str) -> str:
+        """A name that nothing else in the store has."""
+        return f"{kind}{next(self._numbers)}"
+
+    def folder(self) -> Path:
+        """A new, empty folder, removed with the store."""
+        folder = self._root / self.new_name("folder")
+        folder.mkdir()
+        return folder
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own that sees all that is in the store."""
+        cursor = self.connection.cursor()
+        for view, frame in self._frames.items():
+            cursor.register(view, frame)
+        return cursor
+
+    def add_frame(self, frame: Any) -> str:
+        """A table expression for a data frame, which is scanned where it is.
+
+        Raises:
+            duckdb.Error, TypeError: where it is none.
+        """
+        view = self.new_name("frame")
+        self.connection.register(view, frame)
+        self._frames[view] = frame
+        return view
+
+    def keep_frame(self, frame: Any) -> str:
+        """As `add_frame`, of what can be read once: its rows are kept."""
+        view = self.new_name("frame")
+        self.connection.register(view, frame)
+        try:
+            return self.add_query(f"SELECT * FROM {view}")
+        finally:
+            self.connection.unregister(view)
+
+    def add_query(self, query: str, values: Sequence[Any] = ()) -> str:
+        """A table expression for the rows of a query, which are kept."""
+        name = self.new_name("rows")
+        self.connection.execute(f"CREATE TABLE main.{name} AS {query}", list(values))
+        return f"main.{name}"
+
+    def add_rows(self, columns: Mapping[str, str], batches: Iterable[Sequence[list[Any]]]) -> str:
+        """A table expression for rows that come in batches, which are kept.
+
+        Args:
+            columns: DuckDB's type of each column by its name.
+            batches: of rows; each has a list of values for every column.
+        """
+        name = self.new_name("rows")
+        declared = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns.items())
+        self.connection.execute(f"CREATE TABLE main.{name} ({declared})")
+        for batch in batches:
+            self.append(f"main.{name}", tuple(columns.values()), batch)
+        return f"main.{name}"
+
+    def append(self, table: str, types: Sequence[str], columns: Sequence[list[Any]]) -> None:
+        """Adds rows to a table that `add_rows` made: a list of values for every column."""
+        values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
+        self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))

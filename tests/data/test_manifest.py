@@ -1,0 +1,329 @@
+"""`dataset.toml`: what it can say, what is wrong with it, and what its SQL cannot do."""
+
+import sqlite3
+
+import pytest
+from tables import write_tables
+
+import relcrf
+from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit
+from relcrf.errors import DataError
+
+PAGES = [{"id": f"p{k}", "label": "xy"[k % 2], "school": f"s{k % 3}"} for k in range(6)]
+LINKS = [{"source": "p0", "target": "p1"}, {"source": "p1", "target": "p2"}]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_tables(tmp_path / "data", pages=PAGES, links=LINKS)
+
+
+def dataset(folder, text):
+    (folder / "dataset.toml").write_text(text)
+    return relcrf.Dataset(folder)
+
+
+def rows(data, name):
+    return data.connection.execute(f"SELECT * FROM {data.find(name).scan}").fetchall()
+
+
+def mistakes(folder, text):
+    with pytest.raises(DataError) as caught:
+        dataset(folder, text)
+    return caught.value.diagnostics
+
+
+def test_files_with_other_names_of_columns(folder):
+    data = dataset(folder, '[tables.page]\nfile = "pages.csv"\ncolumns = { category = "label" }\n')
+    assert list(data.tables) == ["page"]
+    assert data.find("page").columns == ("id", "category", "school")
+    assert rows(data, "page")[1] == ("p1", "y", "s1")
+    by_name = relcrf.Dataset(folder / "dataset.toml")
+    assert rows(by_name, "page") == rows(data, "page")
+
+
+def test_without_tables_the_folder_is_read(folder):
+    data = dataset(folder, "[split]\nfolds = 3\nseed = 7\n")
+    assert sorted(data.tables) == ["links", "pages"]
+    assert data.split == FoldSplit(3, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ('column = "school"', ColumnSplit("school")),
+        ('column = "school"\nhold = ["s1"]', ColumnSplit("school", ("s1",))),
+        ("hide = 0.1", HideSplit(0.1)),
+        ("hide = 0.25\nseed = 3", HideSplit(0.25, 3)),
+    ],
+)
+def test_splits(folder, text, plan):
+    assert dataset(folder, f"[split]\n{text}\n").split == plan
+
+
+def test_databases_and_queries(folder):
+    with sqlite3.connect(folder / "web.sqlite") as database:
+        database.execute("CREATE TABLE author (page, name)")
+        database.execute("INSERT INTO author VALUES ('p1', 'Ann'), ('p2', NULL)")
+    database.close()
+    data = dataset(
+        folder,
+        '''
+[tables.third]
+sql = "SELECT * FROM second WHERE \\"school\\" = 's1';"
+
+[tables.second]  # made of a file, and used above
+sql = """
+WITH labelled AS (SELECT * FROM Page WHERE label = 'y')  -- file = "no key"
+SELECT labelled.*, name FROM labelled LEFT JOIN author ON author.page = labelled.id
+"""
+
+[tables.page]
+file = "pages.csv"
+
+[tables.author]
+sqlite = "web.sqlite"
+''',
+    )
+    assert list(data.tables) == ["third", "second", "page", "author"]
+    assert rows(data, "third") == [("p1", "y", "s1", "Ann")]
+    assert len(rows(data, "second")) == 3
+    assert data.find("second").place == f"{folder / 'dataset.toml'}, table 'second'"
+
+
+def test_a_query_may_be_bound_to_a_model_and_read_by_several(folder):
+    data = dataset(
+        folder,
+        '[tables.page]\nfile = "pages.csv"\n[tables.link]\nsql = "SELECT id AS source, id AS target FROM page"\n',
+    )
+    model = relcrf.parse(
+        "domain D = { x, y } entity Page { predict label : D } relation Link(source: Page, target: Page)\n"
+        "template t(p: Page) where Link(p, p) over p.label"
+    )
+    for _ in range(2):
+        assert model.ground(data).graph.n_variables == 6
+
+
+SMOKES = "entity Person predict relation Smokes(x: Person) template t(x: Person) over Smokes(x)"
+
+
+def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
+    folder = write_tables(tmp_path, person=[{"id": "a"}, {"id": "b"}], smokes=[{"x": "a"}])
+    text = '[tables.person]\nfile = "person.csv"\n[tables.smokes]\nfile = "smokes.csv"\n'
+    closed = relcrf.parse(SMOKES).ground(dataset(folder, text)).states
+    opened = relcrf.parse(SMOKES).ground(dataset(folder, text + "open = true\n")).states
+    assert (closed.tolist(), opened.tolist()) == ([1, 0], [1, -1])
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "line", "message", "hint"),
+    [
+        ("[tables.page\n", "E230", 1, "no TOML", "quotes"),
+        ("[tables.page]\nfile = pages.csv\n", "E230", 2, "no TOML", "quotes"),
+        ("a = '''\n", "E230", 2, "no TOML", "quotes"),
+        ("[table.page]\nfile = 'pages.csv'\n", "E231", 1, "no key 'table'", "did you mean 'tables'?"),
+        ("[tables.page]\nfile = 'pages.csv'\nopne = true\n", "E231", 3, "no key 'opne'", "did you mean 'open'?"),
+        (
+            "[tables]\npage = { file = 'pages.csv', colums = {} }\n",
+            "E231",
+            2,
+            "no key 'colums'",
+            "did you mean 'columns'?",
+        ),
+        ("\n[tables.page]\nfile = 3\n", "E232", 3, "'file' is a text, not 3", None),
+        ("[tables.page]\nfile = 'pages.csv'\nopen = 1\n", "E232", 3, "'open' is true or false, not 1", None),
+        (
+            "[tables.page]\nfile = 'pages.csv'\n[tables.page.columns]\na = 1\n",
+            "E232",
+            4,
+            "'a' is a text, not 1",
+            "file_name",
+        ),
+        ("tables = 1\n", "E232", 1, "'tables' is a table, not 1", None),
+        ("[tables]\npage = 'pages.csv'\n", "E232", 2, "a table is a TOML table", "[tables.page]"),
+        ("[tables.page]\nopen = true\n", "E232", 1, "says not where it comes from", "file, sqlite, postgres, sql"),
+        ("[tables.page]\nfile = 'pages.csv'\nsql = 'SELECT 1'\n", "E232", 1, "has file, sql", "one of"),
+        (
+            "[tables.page]\nfile = 'pages.csv'\nschema = 'x'\n",
+            "E232",
+            3,
+            "'schema' does not go with 'file'",
+            "leave it out",
+        ),
+        ("[tables.page]\nfile = 'page.csv'\n", "E203", 2, "'page.csv' does not exist", "did you mean 'pages.csv'?"),
+        ("[tables.page]\nfile = 'dataset.toml'\n", "E203", 2, "is no table file", None),
+        ("[tables.page]\nfile = '/etc/passwd'\n", "E233", 2, "outside the folder", "copy the file"),
+        ("[tables.page]\nfile = '../data/../../x.csv'\n", "E233", 2, "outside the folder", "copy the file"),
+        ("[tables.page]\nsqlite = '../x.db'\n", "E233", 2, "outside the folder", "copy the file"),
+        (
+            "[tables.page]\nfile = 'pages.csv'\ncolumns = { a = 'lable' }\n",
+            "E212",
+            3,
+            "has no column 'lable'",
+            "'label'",
+        ),
+        (
+            "[tables.page]\nfile = 'pages.csv'\ncolumns = { school = 'label' }\n",
+            "E232",
+            3,
+            "another column 'school'",
+            "rename",
+        ),
+        (
+            "[tables.page]\nfile = 'pages.csv'\ncolumns = { a_b = 'label', aB = 'id' }\n",
+            "E232",
+            3,
+            "two columns",
+            "case",
+        ),
+        ("[tables.page]\nfile = 'pages.csv'\ntable = 'x'\n", "E232", 2, "has no table 'x'", "pages"),
+        ("[tables.page]\npostgres = 'host=x'\n", "E232", 2, "no URL of PostgreSQL", "postgresql://"),
+        (
+            "[tables.page]\npostgres = 'postgresql://h/d?sslkey=/etc/shadow'\n",
+            "E232",
+            2,
+            "sets sslkey",
+            "postgresql://",
+        ),
+        ("[tables.page]\npostgres = 'postgresql:///d?host=/tmp'\n", "E232", 2, "a socket's folder", "postgresql://"),
+        (
+            "[tables.page]\npostgres = 'postgresql://h/d'\nsql = 'SELECT 1'\ntable = 'x'\n",
+            "E232",
+            3,
+            "both 'sql'",
+            "one of",
+        ),
+        ("[split]\ncolumn = 'a'\nfolds = 2\n", "E232", 1, "do not go together", "one of column, folds, hide"),
+        ("[split]\nseed = 2\n", "E232", 1, "a way to divide", "one of column, folds, hide"),
+        ("[split]\nfolds = 1\n", "E232", 2, "2 to 10,000 folds", None),
+        ("[split]\nhide = 1.5\n", "E232", 2, "between 0 and 1", None),
+        ("[split]\nhide = true\n", "E232", 2, "'hide' is a number, not true", None),
+        ("[split]\nhide = 0.1\nhold = ['x']\n", "E232", 3, "'hold' does not go with 'hide'", "leave it out"),
+        ("[split]\ncolumn = 'a'\nhold = [1]\n", "E232", 3, "a list of texts", "hold ="),
+        ("[split]\nfold = 2\n", "E231", 2, "no key 'fold'", "did you mean 'folds'?"),
+    ],
+)
+def test_mistakes_have_their_line(folder, text, code, line, message, hint):
+    (problem,) = mistakes(folder, text)
+    assert (problem.code, problem.place.line) == (code, line), problem.render()
+    assert message in problem.message
+    assert (hint or "") in (problem.hint or "")
+
+
+def test_all_mistakes_are_told_at_once(folder):
+    found = mistakes(folder, "[tables.a]\nfile = 'a.csv'\n[tables.b]\nfile = 1\n[split]\nfolds = 'x'\nkind = 1\n")
+    assert [(d.code, d.place.line) for d in found] == [("E203", 2), ("E232", 4), ("E232", 6), ("E231", 7)]
+
+
+def test_a_link_out_of_the_folder_is_not_followed(folder, tmp_path):
+    (tmp_path / "secret.csv").write_text("id\nsecret\n")
+    (folder / "inside.csv").symlink_to(tmp_path / "secret.csv")
+    (folder / "below").symlink_to(tmp_path)
+    for file in ("inside.csv", "below/secret.csv"):
+        (problem,) = mistakes(folder, f"[tables.page]\nfile = '{file}'\n")
+        assert problem.code == "E233"
+
+
+def test_a_manifest_that_is_no_text(folder):
+    (folder / "dataset.toml").write_bytes(b"\xff")
+    with pytest.raises(DataError, match="E230"):
+        relcrf.Dataset(folder)
+
+
+SECRET = "id,word\n1,secret\n"
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{secret}')",
+        "SELECT * FROM read_text('{secret}')",
+        "SELECT * FROM read_blob('{secret}')",
+        "SELECT * FROM read_json('{secret}')",
+        "SELECT * FROM '{secret}'",
+        'SELECT * FROM "{secret}"',
+        "SELECT * FROM glob('{folder}/*')",
+        "SELECT * FROM sniff_csv('{secret}')",
+        "SELECT * FROM query('SELECT * FROM read_csv(''{secret}'')')",
+        "SELECT (SELECT max(content) FROM read_text('{secret}')) AS c FROM page",
+        "WITH s AS (FROM read_csv('{secret}')) SELECT * FROM s",
+        "COPY page TO '{folder}/out.csv'",
+        "SELECT 1; COPY page TO '{folder}/out.csv'",
+        "SELECT 1); COPY page TO '{folder}/out.csv' --",
+        "ATTACH '{folder}/other.duckdb' AS other",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "PRAGMA database_list",
+        "CALL pragma_version()",
+        "SET enable_external_access = true",
+        "EXPORT DATABASE '{folder}/out'",
+        "CREATE TABLE x AS SELECT 1",
+        "DROP TABLE page",
+        "INSERT INTO page VALUES (1)",
+        "SELECT * FROM python_variable",
+        "SELECT * FROM other.main.page",
+        "SELECT getenv('HOME')",
+        "SELECT * FROM 'https://localhost:1/x.csv'",
+        "SELEC 1",
+        "SELECT nothing FROM page",
+        "",
+    ],
+)
+def test_sql_reaches_the_manifests_tables_alone(folder, tmp_path, sql):
+    python_variable = {"a": [1]}
+    (tmp_path / "secret.csv").write_text(SECRET)
+    before = sorted(tmp_path.rglob("*"))
+    text = sql.format(secret=tmp_path / "secret.csv", folder=tmp_path)
+    (problem,) = mistakes(folder, f"[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = '''{text}'''\n")
+    assert (problem.code, problem.place.line) == ("E234", 4), problem.render()
+    assert "secret\n" not in problem.render()
+    assert [p for p in sorted(tmp_path.rglob("*")) if p.name != "dataset.toml"] == before, python_variable
+
+
+def test_files_of_the_folder_are_no_tables_either(folder):
+    (problem,) = mistakes(folder, "[tables.x]\nsql = \"SELECT * FROM 'pages.csv'\"\n")
+    assert problem.code == "E234"
+
+
+def test_sql_that_is_wrong_gets_a_hint(folder):
+    text = "[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = 'SELECT * FROM pages'\n"
+    (problem,) = mistakes(folder, text)
+    assert "did you mean 'page'?" in problem.hint
+    text = "[tables.a]\nsql = 'SELECT * FROM b'\n[tables.b]\nsql = 'SELECT * FROM a'\n"
+    (problem,) = mistakes(folder, text)
+    assert "a, b are made of each other" in problem.message
+
+
+def test_a_damaged_file_behind_sql(folder):
+    (folder / "pages.csv").write_text("id,label\n1,2\n3,4,5\n")
+    (problem,) = mistakes(folder, "[tables.page]\nfile = 'pages.csv'\n[tables.x]\nsql = 'SELECT * FROM page'\n")
+    assert problem.code == "E204"
+
+
+def test_the_things_of_ground_atoms_come_from_a_query(tmp_path):
+    (tmp_path / "smoke.db").write_text("Friends(Anna, Bob)\nFriends(Bob, Carl)\nSmokes(Anna)\n!Smokes(Bob)\n")
+    data = dataset(
+        tmp_path,
+        """
+[tables.friends]
+file = "smoke.db"
+table = "Friends"
+[tables.smokes]
+file = "smoke.db"
+table = "Smokes"
+open = true
+[tables.person]
+sql = "SELECT a0 AS id FROM friends UNION SELECT a1 FROM friends UNION SELECT a0 FROM smokes"
+""",
+    )
+    grounding = relcrf.parse(
+        "entity Person relation Friends(a: Person, b: Person) predict relation Smokes(x: Person)\n"
+        "template t(a: Person, b: Person) where Friends(a, b) over Smokes(a) == Smokes(b)"
+    ).ground(data)
+    assert {grounding.label(v): int(s) for v, s in enumerate(grounding.states)} == {
+        "Smokes(Anna)": 1,
+        "Smokes(Bob)": 0,
+        "Smokes(Carl)": -1,
+    }
+    with pytest.raises(DataError, match=r"E232.*has 2 tables"):
+        dataset(tmp_path, '[tables.friends]\nfile = "smoke.db"\n')

@@ -1,0 +1,334 @@
+"""One table in every format: all say the same; and what is wrong with a file is told."""
+
+import datetime
+import gzip
+import json
+import sqlite3
+import sys
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from pyarrow import feather
+
+import relcrf
+from relcrf.data.frame import Frame
+from relcrf.data.store import Store
+from relcrf.errors import DataError, UsageError
+
+ROWS = [
+    {"id": 1, "name": 'Ann, "the" first', "weight": 1.5, "glad": True},
+    {"id": 2, "name": None, "weight": None, "glad": None},
+    {"id": 30, "name": "Zoë", "weight": -2.0, "glad": False},
+]
+COLUMNS = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+TEXTS = [("1", 'Ann, "the" first', 1.5, True), ("2", None, None, None), ("30", "Zoë", -2.0, False)]
+
+
+def write_csv(path, separator=","):
+    pd.DataFrame(ROWS).to_csv(path, index=False, sep=separator)
+
+
+def write_jsonl(path):
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in ROWS)
+
+
+def write_sqlite(path):
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE thing (id, name, weight, glad)")
+        database.executemany("INSERT INTO thing VALUES (:id, :name, :weight, :glad)", ROWS)
+    database.close()
+
+
+def write_stream(path):
+    table = pa.table(COLUMNS)
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+
+
+FILES = {
+    "thing.csv": write_csv,
+    "thing.csv.gz": write_csv,
+    "thing.csv.zst": lambda path: path.write_bytes(pa.compress(csv_text(), "zstd", asbytes=True)),
+    "thing.tsv": lambda path: write_csv(path, "\t"),
+    "thing.tsv.gz": lambda path: write_csv(path, "\t"),
+    "thing.jsonl": write_jsonl,
+    "thing.ndjson": write_jsonl,
+    "thing.jsonl.gz": write_jsonl,
+    "thing.parquet": lambda path: pd.DataFrame(COLUMNS).to_parquet(path),
+    "thing.feather": lambda path: feather.write_feather(pa.table(COLUMNS), str(path)),
+    "thing.arrow": write_stream,
+    "any.sqlite": write_sqlite,
+    "any.db": write_sqlite,
+}
+OBJECTS = {
+    "pandas": lambda: pd.DataFrame(ROWS),
+    "polars": lambda: pl.DataFrame(ROWS),
+    "lazy": lambda: pl.DataFrame(ROWS).lazy(),
+    "arrow": lambda: pa.table(COLUMNS),
+    "stream": lambda: pa.table(COLUMNS).to_reader(),
+    "lists": lambda: COLUMNS,
+    "arrays": lambda: {name: np.array(values, dtype=object) for name, values in COLUMNS.items()},
+    "mixed": lambda: {**COLUMNS, "id": np.array(COLUMNS["id"])},
+}
+MODEL = """
+domain Sure = { true, false }
+entity Thing { name : string, weight : real, glad : bool, predict kind : Sure }
+template t(x: Thing) over x.kind by x.weight, x.glad
+"""
+
+
+def csv_text():
+    return pd.DataFrame(ROWS).to_csv(index=False).encode()
+
+
+def seen(dataset):
+    """Columns of the raw table, as text and numbers: what each format must agree on."""
+    table = dataset.find("thing")
+    assert table.columns == ("id", "name", "weight", "glad")
+    cells = (
+        "CAST(CAST(id AS DOUBLE)::BIGINT AS VARCHAR), nullif(name, ''), TRY_CAST(CAST(weight AS VARCHAR) AS DOUBLE), "
+        "TRY_CAST(CAST(glad AS VARCHAR) AS BOOLEAN)"
+    )
+    cursor, _ = dataset.new_schema()
+    return [
+        tuple(None if v != v else v for v in row)
+        for row in cursor.execute(f"SELECT {cells} FROM {table.scan}").fetchall()
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_a_folder(tmp_path, name):
+    FILES[name](tmp_path / name)
+    (tmp_path / "README.md").write_text("no table")
+    dataset = relcrf.Dataset(tmp_path)
+    assert len(dataset.tables) == 1
+    assert seen(dataset) == TEXTS
+    assert relcrf.parse(MODEL).ground(dataset).graph.n_variables == 3
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_file_alone_and_by_name(tmp_path, name):
+    FILES[name](tmp_path / name)
+    assert seen(relcrf.Dataset(tmp_path / name)) == TEXTS
+    assert seen(relcrf.Dataset({"thing": tmp_path / name})) == TEXTS
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_values_of_python(name):
+    dataset = relcrf.Dataset({"thing": OBJECTS[name]()})
+    assert seen(dataset) == TEXTS
+    assert seen(dataset) == TEXTS  # a stream is read once, its rows are there again
+    assert relcrf.parse(MODEL).ground(dataset).graph.n_variables == 3
+
+
+def test_polars_needs_no_pyarrow(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert seen(relcrf.Dataset({"thing": pl.DataFrame(ROWS)})) == TEXTS
+
+
+def test_lists_and_dates_keep_their_form(tmp_path):
+    (tmp_path / "t.jsonl").write_text(
+        '{"id": 9007199254740993, "words": ["a", "b"], "day": "2024-01-31", "vector": [1, 2.5], "more": {"x": 1}, "mixed": 1}\n'
+        '{"id": 2, "words": [], "day": "2024-02-01", "vector": [3, 4], "mixed": "one"}\n'
+    )
+    table = relcrf.Dataset(tmp_path).find("t")
+    assert dict(zip(table.columns, table.types, strict=True)) == {
+        "id": "BIGINT", "words": "VARCHAR[]", "day": "VARCHAR", "vector": "DOUBLE[]", "more": "VARCHAR", "mixed": "VARCHAR",
+    }  # fmt: skip
+    dataset = relcrf.Dataset(
+        {"t": {"words": [["a"], [], None], "vector": np.eye(3), "day": [datetime.date(2024, 1, 31)] * 3}}
+    )
+    assert dataset.find("t").types == ("VARCHAR[]", "DOUBLE[]", "DATE")
+
+
+def test_every_table_of_sqlite_with_the_type_that_its_cells_have(tmp_path, monkeypatch):
+    monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH", 2)
+    with sqlite3.connect(tmp_path / "web.sqlite3") as database:
+        database.execute("CREATE TABLE a (n INTEGER, x REAL, t TEXT, mixed, missing, bytes)")
+        rows = [(2**62, 0.1, "5", 1, None, b"\x01"), (-1, None, "", "one", None, None), (3, 2, "x", 2.5, None, b"\x02")]
+        database.executemany("INSERT INTO a VALUES (?, ?, ?, ?, ?, ?)", rows)
+        database.execute("CREATE VIEW big AS SELECT n FROM a WHERE n > 0")
+        database.execute("CREATE TABLE empty (id)")
+    database.close()
+    before = (tmp_path / "web.sqlite3").read_bytes()
+    dataset = relcrf.Dataset(tmp_path)
+    assert sorted(dataset.tables) == ["a", "big", "empty"]
+    table = dataset.find("a")
+    assert table.types == ("BIGINT", "DOUBLE", "VARCHAR", "VARCHAR", "VARCHAR", "BLOB")
+    assert table.place == f"{tmp_path / 'web.sqlite3'}, table 'a'"
+    found = dataset.connection.execute(f"SELECT n, x, t, mixed, missing FROM {table.scan}").fetchall()
+    assert found == [(2**62, 0.1, "5", "1", None), (-1, None, "", "one", None), (3, 2.0, "x", "2.5", None)]
+    assert dataset.connection.execute(f"SELECT n FROM {dataset.find('big').scan}").fetchall() == [(2**62,), (3,)]
+    assert (tmp_path / "web.sqlite3").read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["web.sqlite3"]
+
+
+EVIDENCE = """// people
+Friends(Anna, Bob)
+Friends("Anna \\"A.\\", Lee", Bob)   // quoted
+
+Smokes(Anna)
+!Smokes(Bob)
+?Smokes(Carl)
+ Category( p1 ) = "course"
+Category(p2)=faculty
+"""
+
+
+def test_evidence_of_alchemy(tmp_path, monkeypatch):
+    monkeypatch.setattr("relcrf.data.readers.alchemy.BATCH", 2)
+    (tmp_path / "smoke.db").write_text(EVIDENCE)
+    dataset = relcrf.Dataset(tmp_path)
+    found = {}
+    for table in dataset.tables.values():
+        found[table.name] = (table.columns, dataset.connection.execute(f"SELECT * FROM {table.scan}").fetchall())
+    assert found == {
+        "Friends": (("a0", "a1"), [("Anna", "Bob"), ('Anna "A.", Lee', "Bob")]),
+        "Smokes": (("a0", "value"), [("Anna", "true"), ("Bob", "false"), ("Carl", None)]),
+        "Category": (("a0", "value"), [("p1", "course"), ("p2", "faculty")]),
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Friends(Anna, Bob", "this is no ground atom"),
+        ("0.7 Smokes(Anna)", "this is no ground atom"),
+        ("Smokes(Anna) Smokes(Bob)", "this is no ground atom"),
+        ("Friends(Anna)", "Friends has 1 arguments here, and 2 above"),
+        ("Friends(Anna, Bob) = yes", "Friends is given a value here"),
+    ],
+)
+def test_evidence_that_cannot_be_read(tmp_path, line, message):
+    (tmp_path / "smoke.db").write_text(f"Friends(Anna, Bob)\n\n{line}\n")
+    with pytest.raises(DataError) as caught:
+        relcrf.Dataset(tmp_path)
+    (problem,) = caught.value.diagnostics
+    assert (problem.code, problem.place.line) == ("E237", 3)
+    assert message in problem.message
+    assert line in problem.render()
+
+
+def test_a_graph_of_networkx():
+    graph = nx.Graph()
+    graph.add_node("a", kind="x", size=1)
+    graph.add_node("b", size=2)
+    graph.add_edge("a", "b", weight=0.5)
+    dataset = relcrf.Dataset.from_networkx(graph, nodes="Page", edges="Link")
+    rows = {n: dataset.connection.execute(f"SELECT * FROM {dataset.find(n).scan}").fetchall() for n in ("page", "link")}
+    assert rows == {"page": [("a", "x", 1), ("b", None, 2)], "link": [("a", "b", 0.5)]}
+    assert dataset.find("link").columns == ("source", "target", "weight")
+    assert sorted(t.name for t in relcrf.Dataset({"web": graph}).tables.values()) == ["web_edges", "web_nodes"]
+
+
+def test_other_graphs_of_networkx():
+    grid = relcrf.Dataset.from_networkx(nx.grid_2d_graph(2, 2))
+    assert grid.connection.execute(f"SELECT min(id) FROM {grid.find('node').scan}").fetchall() == [("(0, 0)",)]
+    several = nx.MultiDiGraph([(1, 2), (1, 2), (2, 1)])
+    dataset = relcrf.Dataset.from_networkx(several)
+    assert dataset.connection.execute(f"SELECT * FROM {dataset.find('edge').scan}").fetchall() == [
+        (1, 2, 0),
+        (1, 2, 1),
+        (2, 1, 0),
+    ]
+    graph = nx.Graph()
+    graph.add_node(1, id="one")
+    with pytest.raises(DataError, match=r"E203.*'id'"):
+        relcrf.Dataset.from_networkx(graph)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("t.parquet", b"PAR1 no", "E204"),
+        ("t.feather", b"ARROW1 no", "E204"),
+        ("t.arrow", b"no", "E204"),
+        ("t.jsonl", b'{"id": 1}\n{"id":\n', "E204"),
+        ("t.sqlite", b"no", "E204"),
+        ("t.sqlite", b"SQLite format 3\x00 no", "E204"),
+        ("t.tsv", b"a\tb\n1\t2\t3\n", "E204"),
+        ("t.db", b"", "E202"),
+        ("t.txt", b"", "E202"),
+    ],
+)
+def test_files_that_are_not_what_they_seem(tmp_path, name, content, code):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        relcrf.Dataset(tmp_path).connection.execute(
+            f"SELECT * FROM {relcrf.Dataset(tmp_path).find('t').scan}"
+        ).fetchall()
+    (problem,) = caught.value.diagnostics
+    assert problem.code == code
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (5, "is a int, not a data frame"),
+        (None, "is a NoneType, not a data frame"),
+        ([1], "is a list, not a data frame"),
+        ({}, "has no columns"),
+        ({"a": [1], "b": [1, 2]}, "different lengths"),
+        ({"a": "text"}, "column 'a' of table 't' is a str"),
+        ({"a": [object()]}, "a value that no column can hold"),
+        ("nowhere.csv", "does not exist"),
+    ],
+)
+def test_values_that_are_no_table(table, message):
+    with pytest.raises(DataError, match="E203") as caught:
+        relcrf.Dataset({"t": table})
+    assert message in str(caught.value)
+
+
+def test_a_format_whose_package_is_missing(tmp_path, monkeypatch):
+    write_stream(tmp_path / "thing.arrow")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError) as caught:
+        relcrf.Dataset(tmp_path)
+    assert [d.code for d in caught.value.diagnostics] == ["E351"]
+    assert "pip install 'relcrf[frames]'" in str(caught.value)
+    with pytest.raises(UsageError, match="E351"):
+        Frame({"a": np.arange(2)}).write(tmp_path / "out.feather")
+
+
+FRAME = Frame({"id": np.array(["a", "b"], dtype=object), "p": np.array([0.25, 1.0]), "n": np.array([1, 2])})
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "parquet", "arrow", "feather"])
+def test_what_is_written_is_read_again(tmp_path, ending):
+    FRAME.write(tmp_path / f"out.{ending}")
+    dataset = relcrf.Dataset(tmp_path)
+    cells = "CAST(id AS VARCHAR), CAST(p AS DOUBLE), CAST(n AS BIGINT)"
+    assert dataset.connection.execute(f"SELECT {cells} FROM {dataset.find('out').scan}").fetchall() == FRAME.rows()
+    assert [p.name for p in tmp_path.iterdir()] == [f"out.{ending}"]
+    with pytest.raises(UsageError, match="E312"):
+        FRAME.write(tmp_path / "out.xlsx")
+
+
+def test_frames_of_others():
+    assert FRAME.to_polars().rows() == FRAME.rows()
+    assert FRAME.to_arrow().to_pylist() == FRAME.to_pandas().to_dict("records")
+
+
+def test_rows_stay_out_of_python(tmp_path, monkeypatch):
+    """A large database is copied in batches."""
+    with sqlite3.connect(tmp_path / "big.sqlite") as database:
+        database.execute(
+            "CREATE TABLE t AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 12000) "
+            "SELECT i AS id, 'thing ' || i AS name FROM n"
+        )
+    database.close()
+    sizes = []
+    append = Store.append
+    monkeypatch.setattr("relcrf.data.readers.sqlite.BATCH", 5000)
+    monkeypatch.setattr(Store, "append", lambda self, *a: (sizes.append(len(a[2][0])), append(self, *a)))
+    dataset = relcrf.Dataset(tmp_path)
+    assert sizes == [5000, 5000, 2000]
+    found = f"SELECT count(*), sum(id), count(DISTINCT name) FROM {dataset.find('t').scan}"
+    assert dataset.connection.execute(found).fetchall() == [(12_000, 12_000 * 12_001 // 2, 12_000)]

@@ -1,0 +1,66 @@
+"""The examples of docs/tables.md, run."""
+
+import re
+import runpy
+import shlex
+from pathlib import Path
+
+import pytest
+from command import relcrf_command
+from tables import write_tables
+
+import relcrf
+
+PAGE = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+MODEL = """
+domain Category = { course, faculty }
+entity Page { predict category : Category }
+relation Link(source: Page, target: Page)
+relation Cocited(x: Page, y: Page)
+predict relation Spam(page: Page)
+template page(p: Page) over p.category
+template link(p: Page, q: Page) where Link(p, q) over p.category == q.category
+template cocited(p: Page, q: Page) where Cocited(p, q) over p.category == q.category
+template spam(p: Page) over Spam(p)
+"""
+
+
+def example(language):
+    (text,) = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    return text
+
+
+@pytest.fixture
+def web(tmp_path):
+    folder = tmp_path / "web"
+    keys = [f"p{k}" for k in range(12)]
+    write_tables(folder, pages=[{"id": key, "label": ("course", "faculty")[k % 2]} for k, key in enumerate(keys)])
+    write_tables(folder, spam=[{"page": keys[0]}])
+    write_tables(folder / "links", all=[{"source": a, "target": b} for a in keys[:4] for b in keys[6:8]])
+    (folder / "dataset.toml").write_text(example("toml"))
+    (tmp_path / "web.rcrf").write_text(MODEL)
+    return folder
+
+
+def test_the_manifest(web):
+    data = relcrf.Dataset(web)
+    assert len(data.connection.execute(f"SELECT * FROM {data.find('cocited').scan}").fetchall()) == 6
+    grounding = relcrf.parse(MODEL).ground(data)
+    spam = [int(s) for v, s in enumerate(grounding.states) if grounding.label(v).startswith("Spam")]
+    assert spam == [1] + [-1] * 11
+
+
+def test_the_commands(web, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = example("console").splitlines()
+    for line in lines:
+        code, _, err = relcrf_command(capsys, monkeypatch, *shlex.split(line.removeprefix("$ relcrf ")))
+        assert code == 0, (line, err)
+    assert len(lines) == 5
+    assert len((tmp_path / "found.jsonl").read_text().splitlines()) >= 1
+
+
+def test_the_program(tmp_path, capsys):
+    (tmp_path / "example.py").write_text(example("python"))
+    runpy.run_path(str(tmp_path / "example.py"))
+    assert capsys.readouterr().out.count("bob") == 2

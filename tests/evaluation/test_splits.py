@@ -1,0 +1,171 @@
+"""Labels held out by a column, by folds and by a share: the same for the same keys, whatever else is there."""
+
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from command import json_command, relcrf_command
+from tables import small_web, write_tables
+
+import relcrf
+from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit, read_split
+from relcrf.errors import UsageError
+from relcrf.evaluation.splits import split_by
+from relcrf.resources import shipped
+
+MODEL = """
+domain D = { red, blue }
+entity E { predict colour : D, predict other : D }
+relation R(a: E, b: E)
+predict relation P(x: E, y: E) where R(x, y)
+template c(e: E) over e.colour
+template o(e: E) over e.other
+template p(x: E, y: E) over P(x, y)
+"""
+WEBKB = shipped("models", "webkb.rcrf")
+
+
+def ground(keys):
+    e = pd.DataFrame({"id": keys, "colour": "red", "other": "blue"})
+    r = pd.DataFrame({"a": keys[:-1], "b": keys[1:]})
+    return relcrf.parse(MODEL).ground(relcrf.Dataset({"e": e, "r": r}))
+
+
+def folds(grounding, plan):
+    """The fold of each variable by its name."""
+    split = split_by(grounding, plan)
+    return {grounding.label(v): split.values[f] for v, f in enumerate(split.fold)}
+
+
+KEYS = [f"k{i}" for i in range(300)]
+
+
+@pytest.mark.parametrize("plan", ["folds=5", "hide=0.2", "folds=5,seed=3", "hide=0.2, seed=3"])
+def test_a_variable_stays_where_it_is(plan):
+    whole = folds(ground(KEYS), plan)
+    turned = folds(ground(KEYS[:100][::-1]), plan)
+    same = [name for name in turned if name in whole]
+    assert len(same) == 200  # the tuples are others
+    assert all(turned[name] == whole[name] for name in same)
+
+
+def test_folds_are_of_like_size_and_keep_things_together():
+    found = folds(ground(KEYS), FoldSplit(5))
+    assert set(found.values()) == {"1", "2", "3", "4", "5"}
+    for key in KEYS:
+        assert found[f"E({key}).colour"] == found[f"E({key}).other"]
+    sizes = [sum(found[f"E({key}).colour"] == str(k + 1) for key in KEYS) for k in range(5)]
+    assert min(sizes) > 35 and max(sizes) < 85
+    assert len({found[f"P({a}, {b})"] for a, b in pairwise(KEYS)}) == 5
+
+
+def test_a_share_is_hidden_of_each_attribute_by_itself():
+    found = folds(ground(KEYS), HideSplit(0.2))
+    hidden = {name for name, fold in found.items() if fold == "hidden"}
+    assert 0.14 < len(hidden) / len(found) < 0.26
+    assert any((f"E({k}).colour" in hidden) != (f"E({k}).other" in hidden) for k in KEYS)
+    assert hidden != {name for name, fold in folds(ground(KEYS), HideSplit(0.2, seed=1)).items() if fold == "hidden"}
+
+
+def test_hashes_do_not_change_between_versions():
+    """Written down once: who publishes a result by folds and a seed must find the same folds later."""
+    found = folds(ground(["a", "b", "c", "d"]), FoldSplit(10, seed=7))
+    assert [found[f"E({k}).colour"] for k in "abcd"] == ["2", "10", "10", "7"]
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("school", ColumnSplit("school")),
+        ("folds=10", FoldSplit(10)),
+        ("folds = 3, seed = 7", FoldSplit(3, 7)),
+        ("hide=0.1", HideSplit(0.1)),
+        ("seed=7,hide=.5", None),
+        ("hide=0.5,folds=3", None),
+        ("folds=1", None),
+        ("folds=2.5", None),
+        ("hide=1", None),
+        ("hide=nan", None),
+        ("hide=", None),
+        ("fold=3", None),
+    ],
+)
+def test_what_split_takes(text, plan):
+    if plan is not None:
+        assert read_split(text) == plan
+        return
+    with pytest.raises(UsageError) as caught:
+        read_split(text)
+    (problem,) = caught.value.diagnostics
+    assert problem.code == "E349" and problem.hint
+
+
+@pytest.fixture
+def web(tmp_path):
+    return small_web(tmp_path / "web")
+
+
+def manifest(web, split):
+    tables = "".join(f'[tables.{name}]\nfile = "{name}.csv"\n' for name in ("page", "page_words", "link"))
+    (web / "dataset.toml").write_text(f"{tables}[split]\n{split}\n")
+    return web
+
+
+def test_evaluate_takes_the_split_of_the_manifest(web, capsys, monkeypatch):
+    manifest(web, 'column = "school"\nhold = ["s1"]')
+    command = ("evaluate", WEBKB, "--data", web / "dataset.toml", "--backend", "local")
+    code, found = json_command(capsys, monkeypatch, *command)
+    assert (code, [f["fold"] for f in found["folds"]]) == (0, ["s1"])
+    code, found = json_command(capsys, monkeypatch, *command, "--split", "folds=3")
+    assert [f["fold"] for f in found["folds"]] == ["1", "2", "3"]
+    assert found["folds"][0]["scores"]["Page.category"]["n"] > 0
+    assert sum(f["scores"]["Page.category"]["n"] for f in found["folds"]) == 48  # every labelled page once
+    code, found = json_command(capsys, monkeypatch, *command, "--split", "hide=0.3")
+    assert [f["fold"] for f in found["folds"]] == ["hidden"]
+    scores = relcrf.load(WEBKB).evaluate(relcrf.Dataset(web), backend="local")
+    assert [s.fold for s in scores] == ["s1"]
+
+
+def test_train_and_predict_hide_what_the_manifest_hides(web, tmp_path, capsys, monkeypatch):
+    run = tmp_path / "run"
+    train = ("train", WEBKB, "--data", web, "--out", run, "--backend", "local", "--force")
+    predict = ("predict", run, "--data", web)
+
+    def queries():
+        return json_command(capsys, monkeypatch, *predict)[1]["queries"]["Page.category"]
+
+    assert relcrf_command(capsys, monkeypatch, *train)[0] == 0
+    assert queries() == 12
+    manifest(web, "hide = 0.3")
+    code, _, err = relcrf_command(capsys, monkeypatch, *train)
+    assert code == 0 and "the split of the manifest holds out" in err
+    assert 15 < queries() < 40
+    manifest(web, "folds = 3")
+    assert queries() == 12  # folds alone say not which to hide
+    (code, found) = json_command(capsys, monkeypatch, *predict, "--hold", "2")
+    assert found["queries"]["Page.category"] > 15
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--split", "folds=0"), "E349"),
+        (("--hold", "s1"), "E341"),
+        (("--split", "folds=3"), "E341"),
+        (("--split", "folds=3", "--hold", "4"), "E340"),
+    ],
+)
+def test_mistakes(web, tmp_path, capsys, monkeypatch, arguments, code):
+    command = ("train", WEBKB, "--data", web, "--out", tmp_path / "run", *arguments)
+    found, _, err = relcrf_command(capsys, monkeypatch, *command)
+    assert (found, err.count("error[")) == (2, 1)
+    assert code in err
+    found, _, err = relcrf_command(capsys, monkeypatch, "evaluate", WEBKB, "--data", web)
+    assert (found, "E341" in err) == (2, True)
+
+
+def test_a_relation_about_no_things_may_be_split_by_folds(tmp_path):
+    model = relcrf.parse("predict relation Rain(day: 1..9) template t(d: 1..9) over Rain(d)")
+    data = relcrf.Dataset(write_tables(tmp_path, rain=[{"day": 1}]))
+    assert len(np.unique(split_by(model.ground(data), "folds=3").fold)) == 3

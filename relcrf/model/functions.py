@@ -1,4 +1,6 @@
-"""The built-in functions of the language: their types, for the checker. Their SQL is in `grounding/dialects/`."""
+"""The built-in functions of the language: their types, for the checker. Their SQL is in `grounding/dialects/`.
+
+`levenshtein` and `jaro_winkler` are missing where two texts have more than 127 different letters, unless all are ASCII."""
 
 from __future__ import annotations
 

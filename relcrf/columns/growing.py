@@ -137,6 +137,18 @@ def file_of(column: np.ndarray) -> Path | None:
     return None
 
 
+def part_of(column: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Some rows of a finished column. Of a file they are read and not mapped, so that they take no memory afterwards."""
+    path = file_of(column)
+    if path is None:
+        return column[start:stop]
+    rows = min(stop, len(column)) - start
+    width = column.nbytes // max(len(column), 1)
+    offset = path.stat().st_size - column.nbytes + start * width
+    count = rows * width // column.dtype.itemsize
+    return np.fromfile(path, dtype=column.dtype, count=count, offset=offset).reshape(-1, *column.shape[1:])
+
+
 def _give_back(storage: Storage, n_bytes: int) -> None:
     storage.used -= n_bytes
 

@@ -10,7 +10,7 @@ from relcrf.data.coding import bad_rows, bad_value, scalar, text_of
 from relcrf.data.columns import Columns
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import bag_table
-from relcrf.data.stream import batches
+from relcrf.data.stream import stream
 from relcrf.errors import DataPlace, Diagnostic
 from relcrf.model.spec import AttributeDeclaration, Entity, folded
 from relcrf.model.types import Bag, Real
@@ -93,28 +93,27 @@ class Bags(Columns):
         self._dangling(entity.name, table, thing)
 
     def _add_up(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
-        """Makes the table of a bag: one row a thing and value, its counts added up, sorted. False where a row has no thing."""
+        """Makes the columns of a bag: a row for each thing and value, sorted, its counts added up.
+
+        False where a row names no thing.
+        """
         assert isinstance(attribute.type, Bag)
-        name = quoted(bag_table(entity, attribute.name))
         things, values = self.bound.sizes[entity], len(self.bound.domains[attribute.type.domain])
         fields = (Whole("vid", 0, things), Whole("code", 0, values), Single("count"))
         ((rows,),) = self.connection.execute(f"SELECT count(*) FROM {table.scan} AS raw").fetchall()
         sorted_rows = SortedRows(fields, int(rows), self.dataset.storage)
-        for batch in batches(self.connection, sql):
+        types = {"vid": np.int32, "code": np.int32, "count": np.float32}
+        for batch in stream(self.connection.sql(sql), types):
             if len(batch["vid"]) and batch["vid"].min() < 0:
                 return False
             sorted_rows.add(batch)
-        self._sql("BEGIN")
-        self._sql(f"CREATE OR REPLACE TABLE {name} (vid INTEGER, code INTEGER, count FLOAT)")
+        growing = {column: self.dataset.storage.column(dtype) for column, dtype in types.items()}
         for bucket in sorted_rows.buckets():
             is_new = np.ones(len(bucket["vid"]), dtype=bool)
             is_new[1:] = (bucket["vid"][1:] != bucket["vid"][:-1]) | (bucket["code"][1:] != bucket["code"][:-1])
             first = np.flatnonzero(is_new)
-            added = np.add.reduceat(bucket["count"].astype(np.float64), first).astype(np.float32)
-            self.connection.register(
-                "rows", {"vid": bucket["vid"][first], "code": bucket["code"][first], "count": added}
-            )
-            self._sql(f"INSERT INTO {name} SELECT vid, code, count FROM rows")
-            self.connection.unregister("rows")
-        self._sql("COMMIT")
+            growing["vid"].append(bucket["vid"][first])
+            growing["code"].append(bucket["code"][first])
+            growing["count"].append(np.add.reduceat(bucket["count"].astype(np.float64), first))
+        self.bound.give(bag_table(entity, attribute.name), {n: column.finish() for n, column in growing.items()})
         return True

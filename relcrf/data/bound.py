@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import duckdb
@@ -27,6 +28,7 @@ class Bound:
         missing_labels: predicted attributes without a column, (entity, attribute).
         closed: random relations whose tuples are false unless the data lists them.
         products: random relations that admit every tuple of their arguments.
+        given: tables that are columns of numbers outside of DuckDB: the bags, sorted by thing and value.
         sources: for each entity, relation, bag (`Entity.attribute`) and domain, the places of the tables it was read from.
     """
 
@@ -40,12 +42,27 @@ class Bound:
     closed: set[str] = field(default_factory=set)
     products: set[str] = field(default_factory=set)
     sources: dict[str, set[str]] = field(default_factory=dict)
+    given: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
+    schema: str = field(init=False)
 
     def __post_init__(self) -> None:
-        self.connection, schema = self.dataset.new_schema()
-        weakref.finalize(self, _drop, self.connection, schema).atexit = False
+        self.connection, self.schema = self.dataset.new_schema()
+        weakref.finalize(self, _drop, self.connection, self.schema).atexit = False
+
+    def give(self, table: str, columns: Mapping[str, np.ndarray]) -> None:
+        """Makes columns a table of the binding; they are read where they are."""
+        self.given[table] = dict(columns)
+        self.connection.register(table, self.given[table])
+
+    def cursor(self) -> duckdb.DuckDBPyConnection:
+        """A connection of its own that sees the same tables."""
+        cursor = self.dataset.store.cursor()
+        cursor.execute(f"SET schema = '{self.schema}'")
+        for table, columns in self.given.items():
+            cursor.register(table, columns)
+        return cursor
 
     def keys(self, entity: str) -> np.ndarray:
         """The keys of an entity's things as text, shape (n,), in the order of their vids."""

@@ -1,35 +1,36 @@
-"""The result of a query as batches of NumPy arrays, never held whole."""
+"""The result of a query as batches of arrays, never held whole: Arrow's layout, without a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import duckdb
 import numpy as np
-from nanoarrow.c_array_stream import c_array_stream
-
-_TYPES = {"int32": np.int32, "int64": np.int64, "float": np.float32, "double": np.float64}
+from nanoarrow import c_array_stream
 
 
-def batches(connection: duckdb.DuckDBPyConnection, sql: str) -> Iterator[dict[str, np.ndarray]]:
-    """The rows of a query, some ten thousand at a time, in the order in which they come.
+def stream(found: duckdb.DuckDBPyRelation, types: Mapping[str, type]) -> Iterator[dict[str, np.ndarray]]:
+    """The rows of a query in DuckDB's batches of some ten thousand; an array is a view that keeps its batch.
 
-    The columns are numbers of 32 or 64 bits and have no missing values. The arrays are views of the batch: whoever keeps
-    one copies it. The connection can do nothing else until the last batch was read or the iterator is closed.
-
-    Raises:
-        ValueError: where a column is of another type, or a value is missing.
+    Args:
+        found: an unfinished result owns its connection.
+        types: the columns in their order, with the dtype of each, which is DuckDB's own; object for texts. None is missing.
     """
-    stream = c_array_stream(connection.sql(sql))
-    schema = stream.get_schema()
-    names = [schema.child(k).name for k in range(schema.n_children)]
-    for array in stream:
-        view = array.view()
-        out = {}
-        for k, name in enumerate(names):
-            column = view.child(k)
-            if column.storage_type not in _TYPES or column.null_count:
-                raise ValueError(f"the column '{name}' is of type {column.storage_type}, {column.null_count} missing")
-            values = np.frombuffer(column.buffer(1), dtype=_TYPES[column.storage_type])
-            out[name] = values[column.offset : column.offset + column.length]
-        yield out
+    for array in c_array_stream(found):
+        if not array.length:
+            continue
+        batch = {}
+        for k, (name, dtype) in enumerate(types.items()):
+            column = array.child(k)
+            assert column.null_count == 0, f"column {name} has a missing value"
+            buffers = column.view()
+            if dtype is object:
+                ends = np.frombuffer(buffers.buffer(1), np.int32, column.length + 1, 4 * column.offset).tolist()
+                text = bytes(buffers.buffer(2))
+                pieces = (text[a:b].decode() for a, b in pairwise(ends))
+                batch[name] = np.fromiter(pieces, dtype=object, count=column.length)
+            else:
+                offset = np.dtype(dtype).itemsize * column.offset
+                batch[name] = np.frombuffer(buffers.buffer(1), dtype, column.length, offset)
+        yield batch

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.columns.growing import Storage
+from relcrf.columns.growing import Storage, part_of
 from relcrf.columns.sorted_rows import Double, Field, Single, SortedRows, Whole, ordered
 from relcrf.data.bound import Bound
 from relcrf.errors import DataError, Diagnostic
@@ -21,6 +21,9 @@ from relcrf.model.types import Bool
 
 MOST_REPEATS = 300_000_000
 """Rows with repetitions that are sorted here and made distinct; beyond, the engine makes them distinct before."""
+
+PART_ROWS = 1 << 18
+"""Rows of a column that are read at a time."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +73,9 @@ def collect(
         extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden))
         plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=rows > MOST_REPEATS)
     fields = _fields(bound, coded, [count for _, count in places], [sort for sort, _ in hidden])
-    if engine.keeps_order and _scans_one_bag(lowered):
-        buckets = ordered(engine.rows(plan), fields)
+    bag = _one_bag(bound, lowered)
+    if bag is not None:
+        buckets = ordered(_parts(bag), fields)
     else:
         sorted_rows = SortedRows(fields, rows, storage, is_unique=lowered.plan.is_distinct)
         for batch in engine.rows(plan):
@@ -89,14 +93,22 @@ def collect(
         yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
 
 
-def _scans_one_bag(lowered: LoweredTemplate) -> bool:
-    """Whether a plan reads one bag and nothing else: its table is sorted by thing and value."""
+def _one_bag(bound: Bound, lowered: LoweredTemplate) -> dict[str, np.ndarray] | None:
+    """The outputs of a plan that reads one bag and nothing else: the bag's own columns, which are sorted."""
     plan = lowered.plan
-    if len(plan.scans) != 1 or plan.is_distinct or lowered.evidence:
-        return False
-    (scan,) = plan.scans
-    keys = tuple(Column(scan.alias, name) for name in ("vid", "code"))
-    return scan.table.startswith("bag.") and tuple(term for _, term, _ in plan.outputs[:2]) == keys
+    if len(plan.scans) != 1 or plan.scans[0].table not in bound.given or plan.filters or plan.equalities:
+        return None
+    columns = bound.given[plan.scans[0].table]
+    names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]
+    if names[:2] != ["vid", "code"] or not set(names) <= set(columns) or plan.is_distinct:
+        return None
+    return {output: columns[name] for (output, _, _), name in zip(plan.outputs, names, strict=True)}
+
+
+def _parts(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    rows = len(next(iter(columns.values())))
+    for start in range(0, rows, PART_ROWS):
+        yield {name: part_of(column, start, start + PART_ROWS) for name, column in columns.items()}
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:

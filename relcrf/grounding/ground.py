@@ -112,7 +112,7 @@ def ground(
     variables = variable_blocks(bound)
     cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
     states = [states_of(bound, block) for block in variables]
-    maker = BlockMaker(bound, engine or DuckDbEngine(bound.connection), variables, progress)
+    maker = BlockMaker(bound, engine or DuckDbEngine(bound.cursor), variables, progress)
     made = _blocks(maker, budget, saved)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(

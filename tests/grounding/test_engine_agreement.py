@@ -86,15 +86,15 @@ def server(postgres):
 @pytest.mark.parametrize("part", PARTS)
 def test_every_part_of_the_language_on_postgres(server, data, part):
     bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*data))
-    here = DuckDbEngine(bound.connection)
-    with closing(PostgresEngine(server, bound.connection)) as there:
+    here = DuckDbEngine(bound.cursor)
+    with closing(PostgresEngine(server, bound.cursor)) as there:
         for plan in found.values():
             agree(here, there, plan)
 
 
 def all_agree(bound, found, there, least):
     """Every plan has so many rows at least, and the same ones on both engines."""
-    here = DuckDbEngine(bound.connection)
+    here = DuckDbEngine(bound.cursor)
     with closing(there):
         for name, plan in found.items():
             assert agree(here, there, plan)[0] >= least, name
@@ -102,13 +102,13 @@ def all_agree(bound, found, there, least):
 
 def test_large_tables_on_postgres(server):
     bound, found = plans(WEB, web(2000, 8000))
-    all_agree(bound, found, PostgresEngine(server, bound.connection), 100)
+    all_agree(bound, found, PostgresEngine(server, bound.cursor), 100)
 
 
 @pytest.mark.slow
 def test_large_tables_on_spark(spark, tmp_path):
     bound, found = plans(WEB, web(2000, 8000))
-    all_agree(bound, found, SparkEngine(spark, bound.connection, tmp_path), 100)
+    all_agree(bound, found, SparkEngine(spark, bound.cursor, tmp_path), 100)
 
 
 @pytest.mark.slow
@@ -116,8 +116,8 @@ def test_large_tables_on_spark(spark, tmp_path):
 def test_every_part_of_the_language_on_spark(spark, tmp_path, part):
     """A third of what the others are asked, for a plan takes Spark a second."""
     bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[1]))
-    here = DuckDbEngine(bound.connection)
-    with closing(SparkEngine(spark, bound.connection, tmp_path)) as there:
+    here = DuckDbEngine(bound.cursor)
+    with closing(SparkEngine(spark, bound.cursor, tmp_path)) as there:
         for plan in list(found.values())[::3]:
             agree(here, there, plan)
     assert list(tmp_path.iterdir()) == []
@@ -134,7 +134,7 @@ def test_every_part_of_the_language_on_spark(spark, tmp_path, part):
 def test_random_models_on_postgres(server, data, bodies):
     declared = dict.fromkeys(text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts)
     bound, found = plans(DECLARATIONS + "\n".join(declared), frames(*data))
-    here = DuckDbEngine(bound.connection)
-    with closing(PostgresEngine(server, bound.connection)) as there:
+    here = DuckDbEngine(bound.cursor)
+    with closing(PostgresEngine(server, bound.cursor)) as there:
         for plan in found.values():
             agree(here, there, plan)

@@ -8,6 +8,7 @@ import duckdb
 import numpy as np
 import pytest
 from evaluator import edits
+from tables import beside
 
 import relcrf
 from relcrf.errors import UsageError
@@ -88,16 +89,16 @@ def in_english(postgres):
 @pytest.fixture(scope="module", params=["postgres", pytest.param("spark", marks=pytest.mark.slow)])
 def engine(request, source, tmp_path_factory):
     if request.param == "postgres":
-        engine = PostgresEngine(in_english(request.getfixturevalue("postgres")), source)
+        engine = PostgresEngine(in_english(request.getfixturevalue("postgres")), beside(source))
     else:
-        engine = SparkEngine(request.getfixturevalue("spark"), source, tmp_path_factory.mktemp("spark"))
+        engine = SparkEngine(request.getfixturevalue("spark"), beside(source), tmp_path_factory.mktemp("spark"))
     yield engine
     engine.close()
 
 
 def test_numbers(engine, source):
     plan = plan_of(f"over a.d by {', '.join(FEATURES)}")
-    here, there = values(DuckDbEngine(source), plan), values(engine, plan)
+    here, there = values(DuckDbEngine(beside(source)), plan), values(engine, plan)
     assert len(here["v0"]) == ROWS and np.array_equal(here["v0"], there["v0"])
     names = [name for name, _, _ in plan.outputs if name.startswith("f")]
     assert len(names) == len(FEATURES) + 2
@@ -107,7 +108,7 @@ def test_numbers(engine, source):
 
 def test_conditions(engine, source):
     plan = plan_of(f"over {' or '.join(f'a.d and ({c})' for c in CONDITIONS)}")
-    here, there = values(DuckDbEngine(source), plan), values(engine, plan)
+    here, there = values(DuckDbEngine(beside(source)), plan), values(engine, plan)
     names = [name for name, _, _ in plan.outputs if name.startswith("e")]
     assert len(names) >= len(CONDITIONS)
     for name in names:
@@ -117,7 +118,7 @@ def test_conditions(engine, source):
 
 def test_keys(engine, source):
     plan = plan_of("where a.x > 0 and a.x == a.y over a.d per a.s, a.n, a.b")
-    here, there = values(DuckDbEngine(source), plan), values(engine, plan)
+    here, there = values(DuckDbEngine(beside(source)), plan), values(engine, plan)
     assert len(here["v0"]) >= 5
     for name, column in here.items():
         assert column.dtype == there[name].dtype and column.tolist() == there[name].tolist()
@@ -130,7 +131,7 @@ def test_no_rows(engine):
 
 def test_texts_are_letters_and_not_bytes(source):
     measures = "levenshtein(a.s, a.t), jaccard(a.s, a.t), length(a.s), jaro_winkler(a.s, a.t)"
-    found = values(DuckDbEngine(source), plan_of(f"over a.d by {measures}"))
+    found = values(DuckDbEngine(beside(source)), plan_of(f"over a.d by {measures}"))
     for r, (s, t) in enumerate(itertools.product(TEXTS, TEXTS)):
         if s is None or t is None:
             assert [found[f"f{k}"][r] for k in (0, 1, 3)] == [0.0, 0.0, 0.0]

@@ -5,6 +5,7 @@ from contextlib import closing
 import duckdb
 import numpy as np
 import pytest
+from tables import beside
 
 from relcrf.errors import DataError
 from relcrf.grounding.engines.duckdb import DuckDbEngine
@@ -41,7 +42,7 @@ OUTPUTS = (
 
 @pytest.mark.parametrize("distinct", [False, True])
 def test_types_missing_values_and_batches(connection, distinct):
-    batches = list(DuckDbEngine(connection).rows(plan_of(*OUTPUTS, distinct=distinct)))
+    batches = list(DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS, distinct=distinct)))
     assert len(batches) > 1 and max(len(b["v0"]) for b in batches) < 200_000
     assert [(n, c.dtype) for n, c in batches[0].items()] == [
         ("v0", np.int32), ("e0", np.int32), ("f0", np.float64), ("k0", np.int64), ("k1", object),
@@ -59,11 +60,11 @@ def test_types_missing_values_and_batches(connection, distinct):
 
 def test_no_rows(connection):
     nothing = Compare("<", Column("t0", "vid"), Constant(0))
-    assert list(DuckDbEngine(connection).rows(plan_of(*OUTPUTS, filters=(nothing,)))) == []
+    assert list(DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS, filters=(nothing,)))) == []
 
 
 def test_the_connection_is_free_while_rows_are_read(connection):
-    rows = DuckDbEngine(connection).rows(plan_of(*OUTPUTS))
+    rows = DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS))
     first = next(rows)
     kept = first["v0"].copy()
     assert connection.execute('SELECT count(*) FROM "ent.E"').fetchall() == [(300_000,)]
@@ -73,7 +74,7 @@ def test_the_connection_is_free_while_rows_are_read(connection):
 
 
 def test_rows_can_be_left_unread(connection):
-    rows = DuckDbEngine(connection).rows(plan_of(*OUTPUTS))
+    rows = DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS))
     next(rows)
     rows.close()
     connection.execute('DROP TABLE "ent.E"')
@@ -83,9 +84,9 @@ def test_postgres_gives_the_same_batches(connection, postgres):
     """By columns of one width, and row by row where there is text."""
     for outputs in (OUTPUTS, OUTPUTS[:4]):
         plan = plan_of(*outputs)
-        with closing(PostgresEngine(postgres.new_database(), connection)) as engine:
+        with closing(PostgresEngine(postgres.new_database(), beside(connection))) as engine:
             batches = list(engine.rows(plan))
-        expected = list(DuckDbEngine(connection).rows(plan))
+        expected = list(DuckDbEngine(beside(connection)).rows(plan))
         assert len(batches) == 3 and all(batch["v0"].dtype == np.int32 for batch in batches)
         for name, _, _ in outputs:
             column, wanted = (np.concatenate([b[name] for b in found]) for found in (batches, expected))
@@ -94,7 +95,7 @@ def test_postgres_gives_the_same_batches(connection, postgres):
 
 def test_postgres_goes_on_after_rows_left_unread_and_leaves_nothing(connection, postgres):
     url = postgres.new_database()
-    with closing(PostgresEngine(url, connection)) as engine:
+    with closing(PostgresEngine(url, beside(connection))) as engine:
         for _ in range(2):
             rows = engine.rows(plan_of(*OUTPUTS))
             next(rows)
@@ -115,7 +116,7 @@ def problem_of(call):
 
 
 def test_a_server_that_does_not_answer_is_a_diagnostic(connection):
-    problem = problem_of(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", connection))
+    problem = problem_of(lambda: PostgresEngine("postgresql://nobody@127.0.0.1:1/none", beside(connection)))
     assert "postgres" in problem.message and "refused" in problem.notes[0]
 
 
@@ -123,18 +124,18 @@ def test_a_database_that_is_not_utf8_is_a_diagnostic(connection, postgres):
     psycopg = pytest.importorskip("psycopg")
     with psycopg.connect(postgres.url(), autocommit=True) as other:
         other.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
-    assert "LATIN1" in problem_of(lambda: PostgresEngine(postgres.url("latin"), connection)).message
+    assert "LATIN1" in problem_of(lambda: PostgresEngine(postgres.url("latin"), beside(connection))).message
 
 
 def test_what_the_server_refuses_is_a_diagnostic(connection, postgres):
     connection.execute("""UPDATE "ent.E" SET "x.s" = chr(0)""")
-    with closing(PostgresEngine(postgres.new_database(), connection)) as engine:
+    with closing(PostgresEngine(postgres.new_database(), beside(connection))) as engine:
         assert "0x00" in problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS)))).notes[0]
 
 
 @pytest.mark.slow
 def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path):
-    with closing(SparkEngine(spark, connection, tmp_path)) as engine:
+    with closing(SparkEngine(spark, beside(connection), tmp_path)) as engine:
         wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("no date"),)))
         problem = problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
         assert "spark" in problem.message and problem.notes

@@ -38,3 +38,15 @@ def small_web(folder: Path, pages: int = 60, seed: int = 0) -> Path:
         same = [j for j in range(pages) if kind[j] == kind[k] and j != k]
         link += [{"source": f"p{k}", "target": f"p{same[rng.integers(len(same))]}"} for _ in range(2)]
     return write_tables(folder, page=page, page_words=word, link=link)
+
+
+def beside(connection):
+    """Makes connections to the same tables in the same schema."""
+
+    def cursor():
+        ((schema,),) = connection.execute("SELECT current_schema()").fetchall()
+        made = connection.cursor()
+        made.execute(f"SET schema = '{schema}'")
+        return made
+
+    return cursor

@@ -18,12 +18,15 @@ DTYPES: dict[str, type] = {"integer": np.int32, "bigint": np.int64, "double": np
 """How the outputs of a plan come, by their type."""
 
 
+def dtypes(plan: Plan) -> dict[str, type]:
+    """The dtypes of a plan's outputs, by name."""
+    return {name: DTYPES[kind] for name, _, kind in plan.outputs}
+
+
 class AbstractEngine(ABC):
     """Runs relational plans on the coded tables of a model. Every engine gives the same rows."""
 
     name: ClassVar[str]
-    keeps_order: ClassVar[bool] = False
-    """Whether the rows of a plan that scans one table come in the table's order."""
 
     @abstractmethod
     def rows(self, plan: Plan) -> Iterator[Batch]:

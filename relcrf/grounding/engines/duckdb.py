@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Callable, Iterator
 
 import duckdb
-import numpy as np
-from nanoarrow import c_array_stream
 
-from relcrf.data.dataset import quoted
+from relcrf.data.stream import stream
 from relcrf.grounding import sql
-from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch
+from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes
 from relcrf.grounding.plan import Plan
 
 
@@ -19,48 +16,17 @@ class DuckDbEngine(AbstractEngine):
     """Grounds where the tables are made.
 
     Args:
-        connection: sees the coded tables in its schema; it stays free for other queries while rows are read.
+        cursor: makes a connection of its own that sees the coded tables, for an unfinished result owns its connection.
     """
 
     name = "duckdb"
-    keeps_order = True
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+        self._cursor = cursor
 
     def rows(self, plan: Plan) -> Iterator[Batch]:
-        with beside(self._connection) as cursor:
-            yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), plan)
+        with self._cursor() as cursor:
+            yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), dtypes(plan))
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def beside(connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyConnection:
-    """A connection to the same tables in the same schema: an unfinished result owns its connection."""
-    ((schema,),) = connection.execute("SELECT current_schema()").fetchall()
-    cursor = connection.cursor()
-    cursor.execute(f"SET schema = {quoted(schema)}")
-    return cursor
-
-
-def stream(found: duckdb.DuckDBPyRelation, plan: Plan) -> Iterator[Batch]:
-    """The rows of a query whose columns are a plan's outputs, in DuckDB's batches; an array is a view that keeps its batch."""
-    types = {name: DTYPES[kind] for name, _, kind in plan.outputs}
-    for array in c_array_stream(found):
-        if not array.length:
-            continue
-        batch = {}
-        for k, (name, dtype) in enumerate(types.items()):
-            column = array.child(k)
-            assert column.null_count == 0, f"output {name} has a missing value"
-            buffers = column.view()
-            if dtype is object:
-                ends = np.frombuffer(buffers.buffer(1), np.int32, column.length + 1, 4 * column.offset).tolist()
-                text = bytes(buffers.buffer(2))
-                pieces = (text[a:b].decode() for a, b in pairwise(ends))
-                batch[name] = np.fromiter(pieces, dtype=object, count=column.length)
-            else:
-                offset = np.dtype(dtype).itemsize * column.offset
-                batch[name] = np.frombuffer(buffers.buffer(1), dtype, column.length, offset)
-        yield batch

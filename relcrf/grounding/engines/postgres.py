@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -14,7 +14,6 @@ from relcrf.data.dataset import quoted
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.grounding.dialects.postgres import FUNCTIONS, PostgresDialect
 from relcrf.grounding.engines.base import DTYPES, AbstractEngine, Batch, failed
-from relcrf.grounding.engines.duckdb import beside
 from relcrf.grounding.engines.tables import PlainTable, in_plain_names, plain_table, tables_of
 from relcrf.grounding.plan import Plan
 
@@ -41,7 +40,7 @@ class PostgresEngine(AbstractEngine):
 
     Args:
         connection_string: a URL, `postgresql://user@host/database`, or another text that libpq takes.
-        source: sees the coded tables in its schema.
+        cursor: makes a connection of its own that sees the coded tables.
 
     Raises:
         UsageError: without the driver.
@@ -50,14 +49,14 @@ class PostgresEngine(AbstractEngine):
 
     name = "postgres"
 
-    def __init__(self, connection_string: str, source: duckdb.DuckDBPyConnection) -> None:
+    def __init__(self, connection_string: str, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         try:
             import psycopg
         except ModuleNotFoundError:
             hint = "install it with: pip install 'relcrf[postgres]'"
             raise UsageError(Diagnostic("E371", "the engine 'postgres' needs the package psycopg", hint=hint)) from None
         self._error = psycopg.Error
-        self._source = source
+        self._cursor = cursor
         self._dialect = PostgresDialect()
         self._tables: dict[str, PlainTable] = {}
         with self._diagnosed():
@@ -90,12 +89,13 @@ class PostgresEngine(AbstractEngine):
 
     def _copied(self, table: str) -> PlainTable:
         """A table of the source as a temporary table with an index for each column of vids and codes."""
-        plain = plain_table(self._source, table, len(self._tables))
+        with self._cursor() as described:
+            plain = plain_table(described, table, len(self._tables))
         columns = zip(plain.columns.values(), plain.types, strict=True)
         declared = ", ".join(f"{name} {_type(kind)}" for name, kind in columns)
         cells = " || ',' || ".join(_cell(name, kind) for name, kind in zip(plain.columns, plain.types, strict=True))
         self._connection.execute(f"CREATE TEMPORARY TABLE {plain.name} ({declared})")
-        with beside(self._source) as rows, self._connection.cursor() as cursor:
+        with self._cursor() as rows, self._connection.cursor() as cursor:
             rows.execute(f"SELECT {cells} || chr(10) FROM {quoted(table)}")
             with cursor.copy(f"COPY {plain.name} FROM STDIN (FORMAT csv)") as copy:
                 while lines := rows.fetchmany(_SENT):

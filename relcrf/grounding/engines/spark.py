@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,9 +12,9 @@ import duckdb
 
 from relcrf.data.dataset import quoted
 from relcrf.data.readers.base import literal
+from relcrf.data.stream import stream
 from relcrf.grounding.dialects.spark import SparkDialect
-from relcrf.grounding.engines.base import AbstractEngine, Batch, failed
-from relcrf.grounding.engines.duckdb import beside, stream
+from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes, failed
 from relcrf.grounding.engines.tables import PlainTable, in_plain_names, plain_table, tables_of
 from relcrf.grounding.plan import Plan
 
@@ -27,14 +27,14 @@ class SparkEngine(AbstractEngine):
 
     Args:
         session: of pyspark; the engine's views and settings are in a session of its own beside it.
-        source: sees the coded tables in its schema.
+        cursor: makes a connection of its own that sees the coded tables.
         folder: that this process and all workers see under the same name. What the engine writes there it removes.
     """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession, source: duckdb.DuckDBPyConnection, folder: Path) -> None:
-        self._source = source
+    def __init__(self, session: SparkSession, cursor: Callable[[], duckdb.DuckDBPyConnection], folder: Path) -> None:
+        self._cursor = cursor
         self._folder = folder.resolve()
         self._folder.mkdir(parents=True, exist_ok=True)
         self._dialect = SparkDialect()
@@ -57,8 +57,8 @@ class SparkEngine(AbstractEngine):
                 self._session.sql(query).write.parquet(result.as_uri())
             files = ", ".join(literal(str(path)) for path in sorted(result.glob("*.parquet")))
             if files:
-                with beside(self._source) as cursor:
-                    yield from stream(cursor.sql(f"SELECT * FROM read_parquet([{files}])"), plan)
+                with self._cursor() as cursor:
+                    yield from stream(cursor.sql(f"SELECT * FROM read_parquet([{files}])"), dtypes(plan))
         finally:
             shutil.rmtree(result, ignore_errors=True)
 
@@ -73,9 +73,10 @@ class SparkEngine(AbstractEngine):
 
     def _exported(self, table: str) -> PlainTable:
         """A table of the source as a Parquet file and a view on it."""
-        plain = plain_table(self._source, table, len(self._tables))
+        with self._cursor() as described:
+            plain = plain_table(described, table, len(self._tables))
         columns = ", ".join(f"{quoted(old)} AS {new}" for old, new in plain.columns.items())
-        with beside(self._source) as cursor:
+        with self._cursor() as cursor:
             where = literal(str(self._file(plain)))
             cursor.execute(f"COPY (SELECT {columns} FROM {quoted(table)}) TO {where} (FORMAT parquet)")
         self._session.read.parquet(self._file(plain).as_uri()).createOrReplaceTempView(plain.name)

@@ -13,11 +13,14 @@ from dataclasses import dataclass, field
 import duckdb
 import numpy as np
 
+from relcrf.columns.growing import part_of
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.stream import stream
 from relcrf.grounding import sql
 from relcrf.grounding.plan import Column, Condition, Scan
+
+PART_ROWS = 1 << 20
 
 EXACT = 2.0**53
 """Sums of whole numbers in double precision are exact up to here."""
@@ -32,7 +35,9 @@ class Degrees:
 
     def of(self, table: str, column: str) -> np.ndarray:
         """The number of rows that have each vid or code, shape (highest + 1,), int64; missing values are not counted."""
-        if (table, column) not in self._known:
+        if (table, column) not in self._known and table in self.bound.given:
+            self._known[table, column] = _counted(self.bound.given[table][column])
+        elif (table, column) not in self._known:
             rows = f"SELECT {quoted(column)}::INTEGER AS k FROM {quoted(table)} WHERE {quoted(column)} IS NOT NULL"
             self._known[table, column] = self._sum(rows, ("k",), {})
         return self._known[table, column]
@@ -50,8 +55,8 @@ class Degrees:
         Args:
             hanging: for some columns of the scan, the rows that hang on each value.
         """
-        if not conditions and not hanging and key is not None:
-            return self.of(scan.table, key.name)
+        if not conditions and not hanging:
+            return self.of(scan.table, key.name) if key is not None else np.array([self._rows(scan.table)])
         if not conditions and key is None and len(hanging) == 1:
             ((column, vector),) = hanging.items()
             return np.array([_dot(self.of(scan.table, column.name), vector)])
@@ -65,6 +70,12 @@ class Degrees:
         rows = f"SELECT {selected} FROM {quoted(scan.table)} AS {quoted(scan.alias)}{where}"
         vectors = {column.name: vector for column, vector in hanging.items()}
         return self._sum(rows, tuple(names) or ("one",), vectors, key.name if key is not None else None)
+
+    def _rows(self, table: str) -> int:
+        if table in self.bound.given:
+            return len(next(iter(self.bound.given[table].values())))
+        ((n,),) = self.bound.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchall()
+        return int(n)
 
     def _sum(
         self, query: str, names: tuple[str, ...], below: Mapping[str, np.ndarray], key: str | None = "k"
@@ -84,6 +95,16 @@ class Degrees:
                 counted[: len(out)] += out.astype(counted.dtype, copy=False)
                 out = counted
         return out
+
+
+def _counted(column: np.ndarray) -> np.ndarray:
+    """The degrees of a column outside of DuckDB, which is read in parts."""
+    out = np.zeros(0, dtype=np.int64)
+    for start in range(0, len(column), PART_ROWS):
+        counted = np.bincount(part_of(column, start, start + PART_ROWS), minlength=len(out))
+        counted[: len(out)] += out
+        out = counted
+    return out
 
 
 def _at(vector: np.ndarray, index: np.ndarray) -> np.ndarray:

@@ -50,7 +50,7 @@ class Columns:
         try:
             yield
         except (duckdb.InvalidInputException, duckdb.IOException) as error:
-            notes = tuple(line for line in str(error).splitlines() if line.strip())[:4]
+            notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
             self.problems.append(
                 Diagnostic("E204", f"{table.place} cannot be read", DataPlace(table.place), notes=notes)
             )

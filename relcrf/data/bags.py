@@ -107,8 +107,7 @@ class Bags(Columns):
                     return
         given = f"{text_of(table, value)} IS NOT NULL"
         message = f"the {entity.name} of a value of {name} is missing"
-        self._absent(table, thing, message, "a value of a bag is that of a thing", given)
-        self._dangling(entity.name, table, thing, given)
+        self._check_named(entity.name, table, thing, message, "a value of a bag is that of a thing", given)
         assert self.problems, f"the rows of {name} are wrong, and none is found"
 
     def _add_up(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:

@@ -331,8 +331,7 @@ class _Binder(Bags):
         for parameter, column in zip(relation.parameters, columns, strict=True):
             if column is not None:
                 message = f"the {parameter.name} of a {relation.name} is missing"
-                self._absent(table, column, message, "a tuple needs all its arguments")
-                self._dangling(parameter.sort, table, column)
+                self._check_named(parameter.sort, table, column, message, "a tuple needs all its arguments")
                 identity.append(text_of(table, column))
         for value in values if len(identity) == len(columns) else ():
             again = repeated_rows(self.connection, table, value.column, identity, value.code)

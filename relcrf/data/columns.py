@@ -206,25 +206,30 @@ class Columns:
         if bad:
             self.problems.append(bad.diagnostic("E213", message, table, column, hint))
 
-    def _dangling(self, entity: str, table: RawTable, column: str, given: str = "true") -> None:
-        """Reports the rows of a column that name no thing; nothing can be said where the keys are not known.
+    def _check_named(
+        self, sort: str, table: RawTable, column: str, message: str, hint: str, given: str = "true"
+    ) -> None:
+        """Reports the rows of an argument that say nothing, with this message and hint, or name no thing.
 
         Args:
+            sort: an entity, or a domain. Of an entity whose keys are not known nothing is said of what rows name.
             given: SQL of which rows count.
         """
-        if entity not in self.key_types:
-            return
-        things = f"SELECT 1 FROM {quoted(entity_table(entity))} AS e"
-        for careful in (False, True):
-            same = self._same_key(entity, table, column, "e", careful=careful)
-            condition = f"{text_of(table, column)} IS NOT NULL AND {given} AND NOT EXISTS ({things} WHERE {same})"
-            if not has_rows(self.connection, table, condition):
-                return
-        bad = bad_rows(self.connection, table, column, condition)
-        assert bad
-        message = f"there is no {entity} '{bad.value}'"
-        hint = f"every value of this column must be a key in the table of {entity}"
-        self.problems.append(bad.diagnostic("E219", message, table, column, hint))
+        things = f"SELECT 1 FROM {quoted(entity_table(sort))} AS e"
+        named = [
+            f"EXISTS ({things} WHERE {self._same_key(sort, table, column, 'e', careful=careful)})"
+            for careful in (False, True)
+        ]
+        if sort in self.key_types and not has_rows(self.connection, table, f"NOT {named[0]}"):
+            return  # a cell that is a key as it is spelt is not empty either
+        self._absent(table, column, message, hint, given)
+        if sort in self.key_types:
+            condition = f"{text_of(table, column)} IS NOT NULL AND {given} AND NOT {named[1]}"
+            bad = bad_rows(self.connection, table, column, condition)
+            if bad:
+                message = f"there is no {sort} '{bad.value}'"
+                hint = f"every value of this column must be a key in the table of {sort}"
+                self.problems.append(bad.diagnostic("E219", message, table, column, hint))
 
     def _missing_table(self, what: str, *names: str) -> None:
         known = [t.name for t in self.dataset.tables.values()]

@@ -223,13 +223,12 @@ class Columns:
         if sort in self.key_types and not has_rows(self.connection, table, f"NOT {named[0]}"):
             return  # a cell that is a key as it is spelt is not empty either
         self._absent(table, column, message, hint, given)
-        if sort in self.key_types:
-            condition = f"{text_of(table, column)} IS NOT NULL AND {given} AND NOT {named[1]}"
-            bad = bad_rows(self.connection, table, column, condition)
-            if bad:
-                message = f"there is no {sort} '{bad.value}'"
-                hint = f"every value of this column must be a key in the table of {sort}"
-                self.problems.append(bad.diagnostic("E219", message, table, column, hint))
+        if sort not in self.key_types:
+            return
+        condition = f"{text_of(table, column)} IS NOT NULL AND {given} AND NOT {named[1]}"
+        if bad := bad_rows(self.connection, table, column, condition):
+            hint = f"every value of this column must be a key in the table of {sort}"
+            self.problems.append(bad.diagnostic("E219", f"there is no {sort} '{bad.value}'", table, column, hint))
 
     def _missing_table(self, what: str, *names: str) -> None:
         known = [t.name for t in self.dataset.tables.values()]

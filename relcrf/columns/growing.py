@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -27,16 +28,18 @@ class Storage:
     used: int = 0
     written: int = 0
     """Bytes that went to files."""
-    _count: int = field(default=0, repr=False)
+    _names: Counter[str] = field(default_factory=Counter, repr=False)
 
     def column(self, dtype: np.dtype | type, width: int = 0, name: str | None = None) -> GrowingColumn:
         """A new column; of shape (n,), or (n, width) where a width is given.
 
         Args:
-            name: of its file, without the ending.
+            name: of its file, without the ending; columns of one name are numbered.
         """
-        self._count += 1
-        return GrowingColumn(self, self.folder / f"{name or f'column{self._count}'}.npy", np.dtype(dtype), width)
+        name = name or "column"
+        number, self._names[name] = self._names[name], self._names[name] + 1
+        file = f"{name}-{number}.npy" if number else f"{name}.npy"
+        return GrowingColumn(self, self.folder / file, np.dtype(dtype), width)
 
 
 class GrowingColumn:
@@ -47,12 +50,21 @@ class GrowingColumn:
         self._row = (width,) if width else ()
         self._buffer = np.empty((0, *self._row), dtype=dtype)
         self._file: IO[bytes] | None = None
+        self._in_memory = 0
+        """Bytes that the storage counts for it."""
         self.size = 0
         if storage.limit == 0:
             self._to_file()
 
     def __len__(self) -> int:
         return self.size
+
+    def __del__(self) -> None:
+        """Of a column that was neither finished nor taken nothing is left."""
+        _give_back(self._storage, self._in_memory)
+        if self._file is not None and not self._file.closed:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
 
     def append(self, values: np.ndarray) -> None:
         """Adds values at the end; they are cast to the column's type."""
@@ -66,6 +78,7 @@ class GrowingColumn:
             self._reserve(self.size + len(values))
             self._buffer[self.size : self.size + len(values)] = values
             self._storage.used += values.nbytes
+            self._in_memory += values.nbytes
         self.size += len(values)
 
     def finish(self) -> np.ndarray:
@@ -77,6 +90,7 @@ class GrowingColumn:
             self._buffer.resize((self.size, *self._row), refcheck=False)
             out = self._buffer
             weakref.finalize(out, _give_back, self._storage, out.nbytes)
+            self._in_memory = 0
         else:
             _write_header(self._file, self._dtype, (self.size, *self._row))
             self._file.close()
@@ -91,7 +105,8 @@ class GrowingColumn:
             out = self._buffer
             del self._buffer
             out.resize((self.size, *self._row), refcheck=False)
-            _give_back(self._storage, out.nbytes)
+            _give_back(self._storage, self._in_memory)
+            self._in_memory = 0
             return out
         self._file.flush()
         self._file.close()
@@ -112,7 +127,8 @@ class GrowingColumn:
         values = self._buffer[: self.size]
         self._file.write(values.reshape(-1).view(np.uint8).data)
         self._storage.written += values.nbytes
-        self._storage.used -= values.nbytes
+        _give_back(self._storage, self._in_memory)
+        self._in_memory = 0
         self._buffer = np.empty((0, *self._row), dtype=self._dtype)
 
 

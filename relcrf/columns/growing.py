@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
 from collections import Counter
@@ -133,11 +134,17 @@ class GrowingColumn:
 
 
 def open_column(path: Path) -> np.ndarray:
-    """A finished column of a file, mapped; an empty one as an array, for nothing cannot be mapped."""
+    """A finished column of a file, mapped; an empty one as an array, for nothing cannot be mapped.
+
+    Raises:
+        OSError, ValueError: where the file is missing, or no whole column.
+    """
     with path.open("rb") as file:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
+        if file.tell() + math.prod(shape) * dtype.itemsize != path.stat().st_size:
+            raise ValueError(f"{path.name} is not as long as it says")
     if 0 in shape:
         return np.empty(shape, dtype=dtype)
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

@@ -8,12 +8,15 @@ changed table makes anew what reads it, and the same inputs give the same bytes.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -42,13 +45,14 @@ def identity(bound: Bound, spec: ModelSpec, members: Sequence[Template], variabl
     """The name of the block that some templates share."""
     digest = hashlib.sha256()
     names = tables_read(spec, members)
-    places = sorted(set().union(*(bound.sources.get(name, set()) for name in names)))
+    # Of a domain only its values count, wherever they were found.
+    places = {name: sorted(bound.sources[name]) for name in sorted(names - set(bound.domains)) if name in bound.sources}
     facts = {
         "format": FORMAT,
         "templates": [declaration(template) for template in members],
         "hard": [template.is_hard for template in members],
         "declarations": sorted(declaration(d) for d in spec.everything if getattr(d, "name", None) in names),
-        "tables": [content_of(bound.dataset, place) for place in places],
+        "tables": {name: [content_of(bound, place) for place in read] for name, read in places.items()},
         "domains": {name: bound.domains[name] for name in sorted(names) if name in bound.domains},
         "variables": [[v.name, v.start, v.count, list(v.values)] for v in variables if v.owner in names],
         "closed": sorted(bound.closed & names),
@@ -68,9 +72,11 @@ class SavedBlocks:
     folder: Path
 
     def __post_init__(self) -> None:
+        self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.made: list[str] = []
         self.found: list[str] = []
+        self._remove_abandoned()
 
     def load(self, name: str) -> Block | None:
         """A block; None where it is not there.
@@ -93,16 +99,49 @@ class SavedBlocks:
 
     def add(self, name: str, make: Callable[[Storage], Block]) -> Block:
         """Makes a block and keeps it; nothing is left of one that was not finished."""
-        partial = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
-        try:
+        with self._new_folder(name) as partial:
             block = make(Storage(partial, 0))
             _write(block, partial)
-            os.replace(partial, self.folder / name)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+            with _locked(self.folder):
+                if not (self.folder / name).is_dir():  # else another process was faster
+                    os.replace(partial, self.folder / name)
         self.made.append(block.info.name)
         return _read(self.folder / name)
+
+    @contextmanager
+    def _new_folder(self, name: str) -> Iterator[Path]:
+        """A folder for a block in the making, locked for as long as its maker lives; what is not renamed goes."""
+        with _locked(self.folder):
+            folder = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
+            held = os.open(folder, os.O_RDONLY)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
+
+    def _remove_abandoned(self) -> None:
+        """Removes what killed processes left: folders of blocks in the making that nobody has locked."""
+        with _locked(self.folder):
+            for folder in self.folder.iterdir():
+                if re.fullmatch(r"\.[0-9a-f]{32}\..+", folder.name):
+                    held = os.open(folder, os.O_RDONLY)
+                    with suppress(BlockingIOError):
+                        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(folder)
+                    os.close(held)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes from adding folders."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _write(block: Block, folder: Path) -> None:
@@ -196,7 +235,7 @@ def _read(folder: Path) -> Block:
                 return Keyed(column(facts["key"]), column(facts["values"]), facts["n_keys"])
             case "sparse":
                 row_start, columns, values = (column(facts[name]) for name in ("row_start", "column", "values"))
-                return Sparse(row_start, columns, values, facts["n_features"])
+                return Sparse(row_start, columns, values.reshape(-1), facts["n_features"])
             case "tiled":
                 return Tiled(features(facts["tile"]), facts["times"])
         raise ValueError(f"unknown features '{facts['kind']}'")
@@ -214,17 +253,42 @@ def _read(folder: Path) -> Block:
             else tuple(column(name) for name in facts["scope"])
         )
         patterns = None if facts["patterns"] is None else column(facts["patterns"])
-        return FactorGroup(scope, tuple(facts["cardinalities"]), features(facts["features"]), patterns, 0)
+        read = FactorGroup(scope, tuple(facts["cardinalities"]), features(facts["features"]), patterns, 0)
+        _require_whole(read, weights)
+        return read
 
-    info, keys = facts["info"], facts["keys"]
+    info, keys, weights = facts["info"], facts["keys"], WeightBlock(**facts["weights"])
     dictionary = KeyDictionary(keys["domain"], _tuples(keys["values"])) if keys else None
     return Block(
-        WeightBlock(**facts["weights"]),
+        weights,
         TemplateInfo(info["name"], tuple(info["features"]), tuple(info["patterns"]), dictionary, info["bindings"]),
         tuple(group(g) for g in facts["groups"]),
         tuple(facts["group_names"]),
         facts["bindings"],
     )
+
+
+def _require_whole(group: FactorGroup, weights: WeightBlock) -> None:
+    """
+    Raises:
+        ValueError: where the columns of a group do not fit together.
+    """
+    scope, features = group.scope, group.features
+    tile = features.tile if isinstance(features, Tiled) else features
+    columns = scope.offsets if isinstance(scope, RepeatedScope) else scope
+    n_rows = tile.n_rows * (len(scope.rows) if isinstance(scope, RepeatedScope) else 1)
+    fits = [len(columns) == len(group.cardinalities), n_rows == features.n_rows]
+    fits += [column.dtype == np.int32 and column.shape == (tile.n_rows,) for column in columns]
+    fits += [features.n_features == weights.n_features, group.n_patterns == weights.n_patterns]
+    if group.patterns is not None:
+        fits.append(len(group.patterns) == group.n_joint_states)
+    if isinstance(tile, Keyed):
+        fits.append(len(tile.values) in (0, tile.n_rows))
+    elif isinstance(tile, Sparse):
+        fits += [tile.n_rows >= 0 and int(tile.row_start[-1]) == len(tile.column)]
+        fits.append(len(tile.values) in (0, len(tile.column)))
+    if not all(fits):
+        raise ValueError("its columns do not fit together")
 
 
 def _tuples(values: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:

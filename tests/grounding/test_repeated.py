@@ -45,7 +45,8 @@ OVERS = {
         "third(s, m, red) and third(t, m, blue)", "self(s, t) and reading(m, s) == 1",
     ],
     "m: M, s: S, c: C": [
-        "third(s, m, c)", "third(s, m, c) and other(s, m)", "third(s, m, c) => reading(m, s) == 2", "colour(m, c), third(s, m, c)",
+        "third(s, m, c)", "third(s, m, c) and other(s, m)", "third(s, m, c) => reading(m, s) == 2",
+        "colour(m, c), third(s, m, c)",
         "colour(m, c) == red", "third(s, m, c) and c == s.c",
     ],
     "a: S, b: S": ["self(a, b)", "self(a, b) and self(b, a)", "symmetric self(a, b), self(b, a)"],

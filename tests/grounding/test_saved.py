@@ -209,7 +209,7 @@ REWORDED = [
     ("l : 1..2", "l : 1..3"), ("where a != b\n", "where a < b\n"), ("where exists { R(a, b) }", ""),
     ("and a < b\n", "\n"), ("and not R(a, b)\n", "\n"), ("Reach(a, m) and R(m, b)", "Reach(a, m) and R(b, m)"),
     ("R(a, m) and Even(m, b)", "R(m, a) and Even(m, b)"), (">= 2", ">= 1"), ("and a != b }", "}"), ("w in a.w or ", ""),
-    ("entity F { predict d : D", "entity F { d : D  predict x : D"), 
+    ("entity F { predict d : D", "entity F { d : D  predict x : D"),
     ("predict relation U(a: E, w: W)", "predict relation U(a: E, w: W) where w in a.w"),
 ]  # fmt: skip
 

@@ -76,8 +76,6 @@ class Dataset:
         self.connection = self.store.connection
         self.storage = Storage(self.store.folder(), self.store.column_bytes)
         """Where the long columns of groundings are kept."""
-        self.contents: dict[str, str] = {}
-        """Hashes of tables, by their places, as they are asked for (`contents.py`)."""
         self.split: SplitPlan | None = None
         """How the manifest holds labels out."""
         self._schemas = 0

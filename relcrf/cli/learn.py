@@ -39,7 +39,7 @@ from relcrf.data.frame import require_writable
 from relcrf.data.splits import read_split
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
-from relcrf.grounding.ground import Grounding
+from relcrf.grounding.grounding import Grounding
 
 
 def _hidden(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:

@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from relcrf.data.store import DEFAULT_MEMORY
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
+from relcrf.grounding.saved import SavedBlocks
 from relcrf.learning.lbfgs import State
 
 ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
@@ -36,6 +37,10 @@ SplitOption = Annotated[
 HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
+]
+
+KeepOption = Annotated[
+    Path | None, typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not.")
 ]
 
 MEMORY = DEFAULT_MEMORY
@@ -112,6 +117,13 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(Diagnostic("E306", f"'{pair}' is no setting", hint="write --set name=value"))
         out[name.strip()] = value.strip()
     return out
+
+
+def note_kept(saved: SavedBlocks | None) -> None:
+    """Says which blocks of a folder were there and which were made."""
+    if saved is not None:
+        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.found), ("made", saved.made)) if names]
+        note(f"{saved.folder}: {'; '.join(parts) or 'no block is needed'}")
 
 
 class Watch:

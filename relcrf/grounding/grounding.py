@@ -1,0 +1,211 @@
+"""A ground graph with its way back: from factors to templates and keys, and from a variable to its factors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.data.bound import Bound
+from relcrf.data.frame import Frame
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.grounding.blocks import TemplateInfo
+from relcrf.grounding.derive import facts_of
+from relcrf.grounding.lower import LoweredTemplate, lower_template
+from relcrf.grounding.naming import arguments_of, find_variable, labels
+from relcrf.grounding.variables import VariableBlock, argument_texts
+from relcrf.grounding.views import bindings_of, count_bindings, factors_of, read_bindings, touching, variables_at
+from relcrf.language.render import expression
+from relcrf.model.expressions import Attribute
+from relcrf.model.spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class Grounding:
+    """A ground graph with its way back.
+
+    Args:
+        states: of each variable in the data, shape (n_variables,), int32; -1 where missing.
+        templates: one for each block of weights.
+        group_names: the template of each group of the graph. One whose formula looks at evidence has a group for each
+            case of the evidence that does not decide the formula, so perhaps none.
+        bindings: of each template, by name.
+        domains: the values of every domain, in the order of the codes.
+    """
+
+    spec: ModelSpec
+    bound: Bound
+    graph: FactorGraph
+    blocks: tuple[VariableBlock, ...]
+    states: np.ndarray
+    templates: tuple[TemplateInfo, ...]
+    group_names: tuple[str, ...]
+    bindings: Mapping[str, int]
+    domains: Mapping[str, tuple[str, ...]]
+
+    def block_of(self, variable: int) -> VariableBlock:
+        """The block that a variable belongs to."""
+        return next(b for b in self.blocks if b.start <= variable < b.start + b.count)
+
+    @cached_property
+    def latent(self) -> np.ndarray:
+        """Which variables are never observed, shape (n_variables,), bool."""
+        return np.repeat([b.is_latent for b in self.blocks], [b.count for b in self.blocks]).astype(bool)
+
+    @cached_property
+    def _arguments(self) -> dict[str, list[np.ndarray]]:
+        return {}
+
+    def arguments(self, block: VariableBlock) -> list[np.ndarray]:
+        """The keys and values that tell a block's variables apart, as text: a column for each of `block.sorts`."""
+        if block.name not in self._arguments:
+            self._arguments[block.name] = argument_texts(self.bound, block)
+        return self._arguments[block.name]
+
+    def label(self, variable: int) -> str:
+        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
+        return str(labels(self.bound, self.blocks, np.array([variable]))[0])
+
+    def variable(self, text: str) -> int:
+        """The variable that people name so. A key may stand in quotes.
+
+        Raises:
+            UsageError: where there is none, or where several could be meant.
+        """
+        return find_variable(self.bound, self.blocks, text)
+
+    def groups(self, template: str) -> list[FactorGroup]:
+        """The groups of the graph that a template has grounded into.
+
+        Raises:
+            UsageError: where no template of that name was grounded.
+        """
+        if template not in self.bindings:
+            is_candidate = any(t.name == template for t in self.spec.templates if t.is_candidate)
+            message = f"'{template}' are candidates, which are not grounded" if is_candidate else f"there is no template '{template}'"
+            hint = suggestion(template, self.bindings) or f"the templates are {listing(self.bindings)}"
+            raise UsageError(Diagnostic("E316", message, hint=hint))
+        return [g for name, g in zip(self.group_names, self.graph.groups, strict=True) if name == template]
+
+    def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
+        """What a template has grounded into: a row for each binding; over one variable and without keys, for each variable.
+
+        Columns are, each under its spelling in the model: the keys of the things in `over`; the states of its variables in
+        the data, None where missing; the keys of `per`; and the values of the features, `1` being the constant.
+
+        Args:
+            start: the first row to give, from 0.
+            limit: the most rows to give; None gives all that follow.
+
+        Raises:
+            UsageError: where no template of that name was grounded.
+        """
+        groups, lowered = self.groups(template), self._lowered(template)
+        info = next(info for info in self.templates if info.name == lowered.template.weights)
+        names = lowered.feature_names or ("1",)
+        width = len(names)
+        scope: list[list[np.ndarray]] = [[np.empty(0, dtype=np.int32)] for _ in lowered.terms]
+        keys, values = [np.empty(0, dtype=np.int32)], [np.empty((0, width))]
+        for group in groups:
+            count = count_bindings(group.features, width)
+            bindings = np.arange(min(start, count), count if limit is None else min(start + limit, count))
+            factors = factors_of(group.features, bindings, width)
+            for place, parts in enumerate(scope):
+                parts.append(variables_at(group.scope, place, factors))
+            key, value = read_bindings(group.features, bindings, width)
+            keys += [] if key is None else [key]
+            values.append(value)
+            start = max(0, start - count)
+            limit = None if limit is None else limit - len(bindings)
+        columns: dict[str, np.ndarray] = {}
+        variables = [np.concatenate(parts) for parts in scope]
+        places = self._places(lowered)
+        for (block, arguments), chosen in zip(places, variables, strict=True):
+            for name, texts in zip(arguments, arguments_of(self.bound, block, chosen), strict=True):
+                columns.setdefault(name, texts)
+        for (block, _), term, chosen in zip(places, lowered.terms, variables, strict=True):
+            columns[expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[chosen]]
+        key_columns = _key_columns(info, np.concatenate(keys), len(lowered.keys))
+        for name, column in (*zip(_key_names(lowered), key_columns, strict=True), *zip(names, np.concatenate(values).T, strict=True)):
+            columns.setdefault(name, column)  # what is a key and stands in `over` as well stands here once
+        return Frame(columns)
+
+    def factors(self, variable: int | str) -> Frame:
+        """All factors that touch a variable: a row for each binding and each of its features.
+
+        Columns: `template`; `scope`, the variables of the factor; `key` of `per`; `feature`, `1` being the constant; `value`.
+
+        Args:
+            variable: its number, or as people name it.
+
+        Raises:
+            UsageError: where there is no such variable.
+        """
+        index = self.variable(variable) if isinstance(variable, str) else variable
+        if not 0 <= index < self.graph.n_variables:
+            hint = f"they are numbered from 0 to {self.graph.n_variables - 1}"
+            raise UsageError(Diagnostic("E313", f"there is no variable {index}", hint=hint))
+        block = self.block_of(index)
+        found: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature", "value")}
+        for template, group in zip(self.group_names, self.graph.groups, strict=True):
+            lowered = self._lowered(template)
+            places = [k for k, (other, _) in enumerate(self._places(lowered)) if other == block]
+            touched = [touching(group.scope, place, index) for place in places]
+            factors = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *touched]))
+            if not len(factors):
+                continue
+            info = self.templates[group.block]
+            width = len(info.features)
+            bindings = bindings_of(group.features, factors, width)
+            key, values = read_bindings(group.features, bindings, width)
+            scopes = self._scopes(group, factors_of(group.features, bindings, width))
+            key_columns = [] if key is None else _key_columns(info, key, len(lowered.keys))
+            found["template"].append(np.full(values.size, template, dtype=object))
+            found["scope"].append(np.repeat(scopes, width))
+            found["key"].append(np.repeat(_joined(key_columns, len(bindings)), width))
+            found["feature"].append(np.tile(np.asarray(info.features, dtype=object), len(bindings)))
+            found["value"].append(values.ravel())
+        empty = {name: np.empty(0, dtype=np.float64 if name == "value" else object) for name in found}
+        return Frame({name: np.concatenate([empty[name], *parts]) for name, parts in found.items()})
+
+    def _scopes(self, group: FactorGroup, factors: np.ndarray) -> np.ndarray:
+        """The variables of some factors as people name them, one text for each factor, shape (n,), object."""
+        variables = [variables_at(group.scope, place, factors) for place in range(len(group.scope))]
+        return _joined([labels(self.bound, self.blocks, column) for column in variables], len(factors))
+
+    def _lowered(self, template: str) -> LoweredTemplate:
+        facts = facts_of(self.bound)
+        return lower_template(next(t for t in facts.spec.templates if t.name == template), facts)
+
+    def _places(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
+        """For each place of a template's scope the block of its variables, and how its arguments are spelt."""
+        found = []
+        for term in lowered.terms:
+            if isinstance(term, Attribute):
+                name, arguments = f"{lowered.scope.sorts[term.binder]}.{term.attribute}", (term.binder,)
+            else:
+                name, arguments = term.relation, tuple(expression(argument) for argument in term.arguments)
+            found.append((next(block for block in self.blocks if block.name == name), arguments))
+        return found
+
+
+def _key_names(lowered: LoweredTemplate) -> list[str]:
+    """How the keys of a template are spelt; the value of a bag in `by` is called by its domain."""
+    return [expression(key) for key in lowered.template.per] or [str(key.kind) for key in lowered.keys]
+
+
+def _key_columns(info: TemplateInfo, keys: np.ndarray, count: int) -> list[np.ndarray]:
+    """For each of `count` keys of `per`, its texts, shape (n,) and object."""
+    distinct, place = np.unique(keys, return_inverse=True)
+    values = info.keys.values if info.keys else ()
+    texts = np.array([values[key] for key in distinct.tolist()], dtype=object).reshape(len(distinct), count)
+    return [column[place] for column in texts.T]
+
+
+def _joined(columns: Sequence[np.ndarray], count: int) -> np.ndarray:
+    """The texts of each row as one, shape (count,), object; empty where there are no columns."""
+    rows = zip(*columns, strict=True) if columns else [()] * count
+    return np.fromiter((", ".join(row) for row in rows), dtype=object, count=count)

@@ -53,6 +53,7 @@ messages = Console(stderr=True)
 def print_json(value: Any) -> None:
     """One JSON object on standard output; a number that is none becomes null."""
     sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def _plain(value: Any) -> Any:
@@ -117,6 +118,11 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(Diagnostic("E306", f"'{pair}' is no setting", hint="write --set name=value"))
         out[name.strip()] = value.strip()
     return out
+
+
+def kept_blocks(folder: Path | None) -> SavedBlocks | None:
+    """The blocks of the folder of --keep."""
+    return None if folder is None else SavedBlocks(folder)
 
 
 def note_kept(saved: SavedBlocks | None) -> None:

@@ -85,10 +85,23 @@ class Grounding:
         """
         if template not in self.bindings:
             is_candidate = any(t.name == template for t in self.spec.templates if t.is_candidate)
-            message = f"'{template}' are candidates, which are not grounded" if is_candidate else f"there is no template '{template}'"
+            message = (
+                f"'{template}' are candidates, which are not grounded"
+                if is_candidate
+                else f"there is no template '{template}'"
+            )
             hint = suggestion(template, self.bindings) or f"the templates are {listing(self.bindings)}"
             raise UsageError(Diagnostic("E316", message, hint=hint))
         return [g for name, g in zip(self.group_names, self.graph.groups, strict=True) if name == template]
+
+    def count_instances(self, template: str) -> int:
+        """How many rows `instances` has of a template.
+
+        Raises:
+            UsageError: where no template of that name was grounded.
+        """
+        groups = self.groups(template)
+        return sum(count_bindings(g.features, len(self.templates[g.block].features)) for g in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
         """What a template has grounded into: a row for each binding; over one variable and without keys, for each variable.
@@ -129,7 +142,10 @@ class Grounding:
         for (block, _), term, chosen in zip(places, lowered.terms, variables, strict=True):
             columns[expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[chosen]]
         key_columns = _key_columns(info, np.concatenate(keys), len(lowered.keys))
-        for name, column in (*zip(_key_names(lowered), key_columns, strict=True), *zip(names, np.concatenate(values).T, strict=True)):
+        for name, column in (
+            *zip(_key_names(lowered), key_columns, strict=True),
+            *zip(names, np.concatenate(values).T, strict=True),
+        ):
             columns.setdefault(name, column)  # what is a key and stands in `over` as well stands here once
         return Frame(columns)
 
@@ -182,13 +198,13 @@ class Grounding:
 
     def _places(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
         """For each place of a template's scope the block of its variables, and how its arguments are spelt."""
-        found = []
+        found: list[tuple[VariableBlock, tuple[str, ...]]] = []
         for term in lowered.terms:
             if isinstance(term, Attribute):
-                name, arguments = f"{lowered.scope.sorts[term.binder]}.{term.attribute}", (term.binder,)
+                name, arguments = f"{lowered.scope.sorts[term.binder]}.{term.attribute}", [term.binder]
             else:
-                name, arguments = term.relation, tuple(expression(argument) for argument in term.arguments)
-            found.append((next(block for block in self.blocks if block.name == name), arguments))
+                name, arguments = term.relation, [expression(argument) for argument in term.arguments]
+            found.append((next(block for block in self.blocks if block.name == name), tuple(arguments)))
         return found
 
 

@@ -114,7 +114,7 @@ def _nearest(bound: Bound, block: VariableBlock, arguments: Sequence[str]) -> tu
 
 def _texts(bound: Bound, sort: str, codes: np.ndarray) -> np.ndarray:
     if bound.spec.entity(sort) is None:
-        return np.asarray(bound.domains[sort], dtype=object)[codes]
+        return np.asarray(np.asarray(bound.domains[sort], dtype=object)[codes])
     (keys,) = _cells(bound, entity_table(sort), ["CAST(key AS VARCHAR)"], codes)
     return keys
 

@@ -25,13 +25,19 @@ def touching(scope: Sequence[np.ndarray], place: int, variable: int) -> np.ndarr
     if isinstance(scope, RepeatedScope):
         offsets = scope.offsets[place]
         wanted = variable - scope.starts[place] - scope.strides[place] * scope.rows.astype(np.int64)
-        found = [row * len(offsets) + np.flatnonzero(offsets == wanted[row]) for row in np.flatnonzero(np.isin(wanted, offsets))]
+        found = [
+            row * len(offsets) + np.flatnonzero(offsets == wanted[row])
+            for row in np.flatnonzero(np.isin(wanted, offsets))
+        ]
         return np.concatenate([np.empty(0, dtype=np.int64), *found])
     column = scope[place]
     if place == 0:  # by which factors are sorted
         first, stop = (int(np.searchsorted(column, np.int32(variable), side)) for side in ("left", "right"))
         return np.arange(first, stop)
-    parts = [start + np.flatnonzero(part_of(column, start, start + PART) == variable) for start in range(0, len(column), PART)]
+    parts = [
+        start + np.flatnonzero(part_of(column, start, start + PART) == variable)
+        for start in range(0, len(column), PART)
+    ]
     return np.concatenate([np.empty(0, dtype=np.int64), *parts])
 
 

@@ -61,7 +61,7 @@ def engine_named(name: str, url: str | None = None, master: str | None = None) -
             raise UsageError(Diagnostic("E372", message, hint=f"choose the engine '{owner}' with --engine {owner}"))
     if name == "postgres":
         if url is None:
-            hint = "give --url postgresql://user@host/database, or in Python engine=postgres(\"postgresql://...\")"
+            hint = 'give --url postgresql://user@host/database, or in Python engine=postgres("postgresql://...")'
             raise UsageError(Diagnostic("E372", "the engine 'postgres' needs the URL of a server", hint=hint))
         return postgres(url)
     if name == "spark":

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ from relcrf.backends import run_folder
 from relcrf.backends.base import Inferred, Monitor, Problem
 from relcrf.backends.learned import LearnedModel, vocabulary_of
 from relcrf.backends.registry import make
+from relcrf.backends.sharded import ShardedProblem, infer, release, shard
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
@@ -33,6 +35,8 @@ from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.splits import Split, split_by
+from relcrf.execution.base import AbstractExecutor
+from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.doubts import doubts
@@ -213,12 +217,15 @@ def fit(
     *,
     hidden: np.ndarray | None = None,
     monitor: Monitor | None = None,
+    executor: AbstractExecutor | None = None,
     **settings: Any,
 ) -> Fit:
     """Learns on a ground graph.
 
     Args:
         hidden: variables whose labels must not be used, shape (n_variables,), bool.
+        executor: deals the graph's components to workers; without one, a graph that is larger than the dataset's memory is
+            taken piece by piece in this process, and a smaller one whole.
 
     Raises:
         DataError: where nothing is labelled.
@@ -226,7 +233,8 @@ def fit(
     system = make(backend, **settings)
     problem = training_problem(grounding, hidden)
     started = time.perf_counter()
-    learned = system.fit(problem, monitor or Monitor())
+    with in_pieces(grounding, problem, executor) as pieces:
+        learned = system.fit(pieces or problem, monitor or Monitor())
     result = LearnedModel(
         spec=model.spec,
         backend=backend,
@@ -243,6 +251,23 @@ def fit(
         converged=learned.converged,
     )
     return Fit(result, time.perf_counter() - started)
+
+
+@contextmanager
+def in_pieces(
+    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None
+) -> Iterator[ShardedProblem | None]:
+    """A problem in shards; None where it is small and no executor is asked for."""
+    store = grounding.bound.dataset.store
+    if executor is None and grounding.graph.nbytes <= store.n_bytes:
+        yield None
+        return
+    folder = store.folder()
+    try:
+        yield shard(problem, executor or SerialExecutor(), folder, store.n_bytes)
+    finally:
+        release()
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def training_problem(grounding: Grounding, hidden: np.ndarray | None = None) -> Problem:
@@ -324,11 +349,18 @@ def load_fit(folder: str | os.PathLike[str]) -> Fit:
     return Fit(run_folder.load(Path(folder)))
 
 
-def predict(trained: Fit, grounding: Grounding, *, hidden: np.ndarray | None = None) -> Prediction:
+def predict(
+    trained: Fit,
+    grounding: Grounding,
+    *,
+    hidden: np.ndarray | None = None,
+    executor: AbstractExecutor | None = None,
+) -> Prediction:
     """Infers on a ground graph.
 
     Args:
         hidden: variables whose labels are queries, though known, shape (n_variables,), bool.
+        executor: as for `fit`.
     """
     learned = trained.learned
     system = make(learned.backend, **learned.settings)
@@ -338,7 +370,9 @@ def predict(trained: Fit, grounding: Grounding, *, hidden: np.ndarray | None = N
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
     vectors = learned.vectors_for(grounding)
     started = time.perf_counter()
-    inferred = system.infer(Problem(grounding.graph, roles, grounding.states), vectors)
+    problem = Problem(grounding.graph, roles, grounding.states)
+    with in_pieces(grounding, problem, executor) as pieces:
+        inferred = infer(pieces, system, learned.settings, vectors) if pieces else system.infer(problem, vectors)
     return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
 
 
@@ -377,18 +411,18 @@ class Prediction:
         return found[0]
 
     def _nodes(self, block: VariableBlock) -> np.ndarray:
-        variables = self.inferred.reduced.variables
+        variables = self.inferred.variables
         start, stop = np.searchsorted(variables, (block.start, block.start + block.count))
         return np.arange(start, stop)
 
     def variables(self, attribute: str | None = None) -> np.ndarray:
         """The queried variables of an attribute, ascending."""
-        return np.asarray(self.inferred.reduced.variables[self._nodes(self.block(attribute))])
+        return np.asarray(self.inferred.variables[self._nodes(self.block(attribute))])
 
     def probabilities(self, attribute: str | None = None) -> np.ndarray:
         """Marginals of the queried variables of an attribute, shape (n, n_values)."""
         block = self.block(attribute)
-        starts = self.inferred.reduced.state_start[self._nodes(block)]
+        starts = self.inferred.state_start[self._nodes(block)]
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
     def table(self, attribute: str | None = None) -> Frame:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy as np
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, TooManyFreeVariables, reduce_graph
+from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Verdict
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, curvature, penalised
@@ -65,6 +68,85 @@ class Problem:
                 )
             ) from None
 
+    def sum_of(self, part: AbstractPart) -> AbstractSum:
+        """A likelihood over the whole problem."""
+        return WholeSum(part.likelihood(self))
+
+    def share(self, vector: np.ndarray) -> Vector:
+        """A vector that parts of the problem can refer to."""
+        return Vector.of(vector)
+
+
+@dataclass(frozen=True)
+class Vector:
+    """A vector of weights that stands by its content: in memory, or in a file that every worker can read.
+
+    Args:
+        digest: of the content; two vectors of one digest are the same.
+    """
+
+    digest: str
+    path: Path | None = field(default=None, compare=False)
+    values: np.ndarray | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, values: np.ndarray, path: Path | None = None) -> Vector:
+        """A vector, written to a file where one is named."""
+        digest = hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
+        if path is None:
+            return cls(digest, None, values)
+        np.save(path, values, allow_pickle=False)
+        return cls(digest, path)
+
+    def get(self) -> np.ndarray:
+        if self.values is not None:
+            return self.values
+        assert self.path is not None
+        return np.asarray(np.load(self.path, allow_pickle=False))
+
+
+class AbstractPart(ABC):
+    """A likelihood that is a sum over the components of a problem: made of the whole, or of each piece where that is.
+
+    Subclasses are frozen data classes, picklable and hashable.
+    """
+
+    @abstractmethod
+    def likelihood(self, problem: Problem) -> ForestLikelihood | PairLikelihood:
+        """Minus the log-likelihood of a problem or of a piece of one."""
+
+
+class AbstractSum(ABC):
+    """A likelihood of a problem, however many pieces it is in."""
+
+    @abstractmethod
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at weights of shape (layout.size,)."""
+
+    @abstractmethod
+    def curvature(self) -> np.ndarray:
+        """An upper estimate of the diagonal of its Hessian, shape (layout.size,)."""
+
+    @abstractmethod
+    def sizes(self) -> tuple[int, int]:
+        """Numbers of nodes and of edges."""
+
+
+@dataclass(frozen=True)
+class WholeSum(AbstractSum):
+    """A likelihood in one piece."""
+
+    objective: ForestLikelihood | PairLikelihood
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        return self.objective(weights)
+
+    def curvature(self) -> np.ndarray:
+        return curvature(self.objective.graph)
+
+    def sizes(self) -> tuple[int, int]:
+        return self.objective.graph.n_nodes, self.objective.graph.n_edges
+
 
 class Monitor:
     """Watches a backend at work; this one is silent and keeps nothing.
@@ -103,14 +185,18 @@ class Inferred:
     """Answers for the free variables of a problem.
 
     Args:
-        reduced: their graph, with the edges that took part.
-        marginals: flat node tables of probabilities.
+        variables: ascending, shape (n,).
+        state_start: where each one's states begin in `marginals`, shape (n + 1,).
+        marginals: flat tables of probabilities.
+        edges: pairs of variables that were taken to depend on each other, shape (m, 2).
         map_states: a most probable joint state, shape (n_nodes,).
     """
 
-    reduced: ReducedGraph
+    variables: np.ndarray
+    state_start: np.ndarray
     marginals: np.ndarray
     map_states: np.ndarray
+    edges: np.ndarray
     log_partition: float
     verdict: Verdict
 
@@ -131,7 +217,8 @@ class AbstractBackend(ABC):
 
 def maximise_likelihood(
     stage: str,
-    objective: ForestLikelihood | PairLikelihood,
+    layout: WeightLayout,
+    objective: AbstractSum,
     optimiser: Lbfgs,
     l2: float,
     start: Callable[[], np.ndarray],
@@ -142,11 +229,10 @@ def maximise_likelihood(
     Args:
         l2: strength where a template does not set its own.
     """
-    layout = objective.graph.graph.layout
     strength = layout.l2(l2)
     # The square root of the curvature: on a web of 100,000 pages it halves the iterations (341 to 173), while the full
     # curvature nearly doubles them at 20,000, since frequent words go together and no diagonal knows that.
-    diagonal = np.sqrt(curvature(objective.graph) + strength)
+    diagonal = np.sqrt(objective.curvature() + strength)
     optimiser = replace(optimiser, inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)))
     evaluate = penalised(objective, strength, layout.learned())
     state = monitor.restore(stage)

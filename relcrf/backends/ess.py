@@ -10,11 +10,43 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractPart,
+    Inferred,
+    Learned,
+    Monitor,
+    Problem,
+    Vector,
+    maximise_likelihood,
+)
 from relcrf.inference.forest import ForestInference
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood
 from relcrf.structure.conditional_chow_liu import spanning_forest
+
+
+@dataclass(frozen=True)
+class Pairs(AbstractPart):
+    """Each pair of variables that share a factor, as a model of its own."""
+
+    backend: str
+
+    def likelihood(self, problem: Problem) -> PairLikelihood:
+        graph = problem.reduced(self.backend)
+        return PairLikelihood(graph, problem.states[graph.variables])
+
+
+@dataclass(frozen=True)
+class OnForest(AbstractPart):
+    """The spanning forest under structure weights."""
+
+    backend: str
+    structure: Vector
+
+    def likelihood(self, problem: Problem) -> ForestLikelihood:
+        graph = spanning_forest(problem.reduced(self.backend), self.structure.get())
+        return ForestLikelihood(graph, problem.states[graph.variables])
 
 
 @dataclass(frozen=True)
@@ -36,20 +68,18 @@ class EssBackend(AbstractBackend):
     seed: int = 0
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        graph = problem.reduced(self.name)
-        states = problem.states[graph.variables]
-        optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+        layout, optimiser = problem.graph.layout, Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+        pairs = problem.sum_of(Pairs(self.name))
         structure = maximise_likelihood(
-            "structure", PairLikelihood(graph, states), optimiser, self.l2, lambda: problem.start(self.seed), monitor
+            "structure", layout, pairs, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
-        forest = spanning_forest(graph, structure.point)
-        weights = maximise_likelihood(
-            "weights", ForestLikelihood(forest, states), optimiser, self.l2, structure.point.copy, monitor
-        )
+        forest = problem.sum_of(OnForest(self.name, problem.share(structure.point)))
+        weights = maximise_likelihood("weights", layout, forest, optimiser, self.l2, structure.point.copy, monitor)
+        nodes, edges = pairs.sizes()
         return Learned(
             {"weights": weights.point, "structure": structure.point},
             (("structure", structure), ("weights", weights)),
-            {"variables": graph.n_nodes, "candidate_edges": graph.n_edges, "forest_edges": forest.n_edges},
+            {"variables": nodes, "candidate_edges": edges, "forest_edges": forest.sizes()[1]},
         )
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
@@ -61,4 +91,6 @@ def infer_on_forest(inference: ForestInference, weights: np.ndarray) -> Inferred
     """Marginals and most probable states together."""
     found = inference.marginals(weights)
     states = inference.map_states(weights).states
-    return Inferred(inference.graph, found.nodes, states, found.log_partition, found.verdict)
+    graph = inference.graph
+    edges = graph.variables[graph.edges]
+    return Inferred(graph.variables, graph.state_start, found.nodes, states, edges, found.log_partition, found.verdict)

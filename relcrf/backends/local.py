@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.backends.ess import infer_on_forest
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
@@ -30,19 +30,29 @@ class LocalBackend(AbstractBackend):
     seed: int = 0
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        graph = self._reduced(problem)
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
-        likelihood = ForestLikelihood(graph, problem.states[graph.variables])
+        alone, layout = problem.sum_of(Unary(self.name)), problem.graph.layout
         weights = maximise_likelihood(
-            "weights", likelihood, optimiser, self.l2, lambda: problem.start(self.seed), monitor
+            "weights", layout, alone, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
-        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": graph.n_nodes})
+        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": alone.sizes()[0]})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
-        return infer_on_forest(ForestInference(self._reduced(problem)), vectors["weights"])
+        return infer_on_forest(ForestInference(_unary(problem, self.name)), vectors["weights"])
 
-    def _reduced(self, problem: Problem) -> ReducedGraph:
-        graph = problem.graph
-        unary = tuple(group for group in graph.groups if len(group.scope) == 1)
-        alone = Problem(FactorGraph(graph.cardinality, unary, graph.layout), problem.roles, problem.states)
-        return alone.reduced(self.name)
+
+@dataclass(frozen=True)
+class Unary(AbstractPart):
+    """Each variable by the factors that it has for itself."""
+
+    backend: str
+
+    def likelihood(self, problem: Problem) -> ForestLikelihood:
+        graph = _unary(problem, self.backend)
+        return ForestLikelihood(graph, problem.states[graph.variables])
+
+
+def _unary(problem: Problem, backend: str) -> ReducedGraph:
+    graph = problem.graph
+    unary = tuple(group for group in graph.groups if len(group.scope) == 1)
+    return replace(problem, graph=FactorGraph(graph.cardinality, unary, graph.layout)).reduced(backend)

@@ -10,13 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import Role
 from relcrf.inference.gibbs import GibbsSampler
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
+
+
+@dataclass(frozen=True)
+class Blankets(AbstractPart):
+    """Each variable given the labels of its neighbours."""
+
+    def likelihood(self, problem: Problem) -> ForestLikelihood:
+        graph = blanket_graph(problem.graph, problem.roles, problem.states)
+        return ForestLikelihood(graph, problem.states[graph.variables])
 
 
 @dataclass(frozen=True)
@@ -42,12 +51,10 @@ class PseudoBackend(AbstractBackend):
         if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
             message = "backend 'pseudo' cannot learn latent attributes: it needs every neighbour's state"
             raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
-        graph = blanket_graph(problem.graph, problem.roles, problem.states)
-        likelihood = ForestLikelihood(graph, problem.states[graph.variables])
+        blankets, layout = problem.sum_of(Blankets()), problem.graph.layout
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
-        start = problem.graph.layout.initial
-        weights = maximise_likelihood("weights", likelihood, optimiser, self.l2, start, monitor)
-        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": graph.n_nodes})
+        weights = maximise_likelihood("weights", layout, blankets, optimiser, self.l2, layout.initial, monitor)
+        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": blankets.sizes()[0]})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
         sampler = GibbsSampler(
@@ -60,4 +67,7 @@ class PseudoBackend(AbstractBackend):
             raise UsageError(
                 Diagnostic("E308", f"backend 'pseudo' would need too much memory: {error}", hint=hint)
             ) from None
-        return Inferred(sampler.nodes, marginals, states, float("nan"), verdict)
+        nodes = sampler.nodes
+        return Inferred(
+            nodes.variables, nodes.state_start, marginals, states, nodes.variables[nodes.edges], float("nan"), verdict
+        )

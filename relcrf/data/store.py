@@ -65,6 +65,7 @@ class Store:
         n_bytes = float(size[1]) * _UNITS[size[2] or "B"]
         self.memory = f"{int(n_bytes * DUCKDB_SHARE)}B"
         """Limit of DuckDB's buffers."""
+        self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_SHARE)
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-"))
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)

@@ -51,7 +51,6 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> Sp
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     phase(f"split {seed}: labelling {int(rest.sum()):,} images")
     found = api.predict(fit, grounding, hidden=hidden)
-    reduced = found.inferred.reduced
     return SplitResult(
         seed,
         digits,
@@ -59,6 +58,6 @@ def run_split(seed: int, phase: Callable[[str], None] = lambda name: None) -> Sp
         found.score(among=hidden),
         digits.opinion[rest].argmax(axis=1),
         found.probabilities().argmax(axis=1),
-        reduced.variables[reduced.edges],
+        found.inferred.edges,
         {"ground": seconds_ground, "learn": fit.seconds, "infer": found.seconds},
     )

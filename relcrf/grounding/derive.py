@@ -10,6 +10,7 @@ from relcrf.data.dataset import quoted
 from relcrf.data.names import relation_table
 from relcrf.errors import BudgetError
 from relcrf.grounding import sql
+from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, over_budget, require
 from relcrf.grounding.lower import Facts, lower_derived
 from relcrf.grounding.nearest import nearest_neighbours
@@ -47,7 +48,7 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
             (derived,) = layer
             plans = lower_derived(derived, facts)
             for plan in plans:
-                require(bound, plan, budget, derived.name, derived.span)
+                require(Degrees(bound), plan, budget, derived.name, derived.span)
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
 
 
@@ -122,7 +123,7 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
             if total > budget:
                 size = Size(int(total), True, int(total))
                 plan = plans[derived.name][0]
-                raise BudgetError(over_budget(bound, plan, size, budget, derived.name, derived.span))
+                raise BudgetError(over_budget(Degrees(bound), plan, size, budget, derived.name, derived.span))
             grown = grown or added > 0
         is_first = False
         if not grown:

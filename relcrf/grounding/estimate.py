@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import duckdb
+import numpy as np
 
-from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import sql
+from relcrf.grounding.degrees import EXACT, Degrees, arguments, product
 from relcrf.grounding.hubs import hub_text, worst_hub
-from relcrf.grounding.plan import Column, Compare, Condition, Plan, Scan, column_classes, columns_in
+from relcrf.grounding.plan import Column, Compare, Condition, Plan, Scan, column_classes, columns_in, substituted
 
 DEFAULT_BUDGET = 100_000_000
 """Bindings that one template may have unless the user says otherwise: about a gigabyte of pair factors."""
@@ -40,9 +41,9 @@ class Size:
     rows: int
 
 
-def measure(connection: duckdb.DuckDBPyConnection, plan: Plan) -> Size:
+def measure(degrees: Degrees, plan: Plan) -> Size:
     """What can be told from the tables' degrees alone."""
-    rows, is_exact = _rows(connection, plan)
+    rows, is_exact = _rows(degrees, plan)
     return Size(rows, is_exact and not plan.is_distinct, rows)
 
 
@@ -64,19 +65,19 @@ def within(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size, budget
     return replace(size, bindings=int(n), is_exact=int(n) <= budget)
 
 
-def require(bound: Bound, plan: Plan, budget: int, name: str, span: Span | None) -> Size:
+def require(degrees: Degrees, plan: Plan, budget: int, name: str, span: Span | None) -> Size:
     """The size of what is within the budget.
 
     Raises:
         BudgetError: naming the template or relation, its worst hub, and what would help.
     """
-    size = within(bound.connection, plan, measure(bound.connection, plan), budget)
+    size = within(degrees.bound.connection, plan, measure(degrees, plan), budget)
     if size.bindings > budget:
-        raise BudgetError(over_budget(bound, plan, size, budget, name, span))
+        raise BudgetError(over_budget(degrees, plan, size, budget, name, span))
     return size
 
 
-def over_budget(bound: Bound, plan: Plan, size: Size, budget: int, name: str, span: Span | None) -> Diagnostic:
+def over_budget(degrees: Degrees, plan: Plan, size: Size, budget: int, name: str, span: Span | None) -> Diagnostic:
     """What is said of a plan that is over the budget."""
     about = "" if size.is_exact else "up to " if size.bindings > PATIENCE * budget else "more than "
     shown = budget if about == "more than " else size.bindings
@@ -86,17 +87,17 @@ def over_budget(bound: Bound, plan: Plan, size: Size, budget: int, name: str, sp
         hint = "name a relation or an equality in 'where' that ties the binders"
         return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget")
     tables = {s.alias: s.table for s in multiplying(plan)}
-    hub = worst_hub(bound.connection, tables, column_classes(plan))
+    hub = worst_hub(degrees, tables, column_classes(plan))
     hint = "narrow 'where', for instance by leaving out hubs"
-    notes = (f"the worst hub is {hub_text(bound, hub)}",) if hub is not None else ()
+    notes = (f"the worst hub is {hub_text(degrees.bound, hub)}",) if hub is not None else ()
     return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget", notes)
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, plan: Plan) -> tuple[int, bool]:
+def _rows(degrees: Degrees, plan: Plan) -> tuple[int, bool]:
     """The number of rows of a plan, and whether it is exact; else it is a bound from above."""
     own, between = _divided(plan)
     simple = replace(plan, filters=tuple(own))
-    total, is_tree = _tree_rows(connection, simple), _is_tree(simple)
+    total, is_tree = _tree_rows(degrees, simple), _is_tree(simple)
     if not between:
         return total, is_tree
     if len(between) > 1 or not is_tree:
@@ -107,10 +108,10 @@ def _rows(connection: duckdb.DuckDBPyConnection, plan: Plan) -> tuple[int, bool]
     left, right = condition.left, condition.right
     if not isinstance(left, Column) or not isinstance(right, Column):
         return total, False
-    same = replace(simple, equalities=(*simple.equalities, (left, right)))
+    same = _one_tuple(degrees, replace(simple, equalities=(*simple.equalities, (left, right))), left.alias, right.alias)
     if not _is_tree(same):
         return total, False
-    apart = total - _tree_rows(connection, same)
+    apart = total - _tree_rows(degrees, same)
     if condition.operator == "!=":
         return apart, True
     return (apart // 2, True) if _is_symmetric(simple, left, right) else (apart, False)
@@ -141,13 +142,66 @@ def _is_symmetric(plan: Plan, left: Column, right: Column) -> bool:
     return classes == {frozenset(swapped(c) for c in members) for members in classes}
 
 
-def _tree_rows(connection: duckdb.DuckDBPyConnection, plan: Plan) -> int:
+def _one_tuple(degrees: Degrees, plan: Plan, kept: str, other: str) -> Plan:
+    """The plan without a scan that has the same tuple of a relation as another: a relation has each tuple once."""
+    tables = {s.alias: s.table for s in plan.scans}
+    names = arguments(degrees.bound.connection, tables[kept])
+    classes = column_classes(plan)
+    are_same = all(any({Column(kept, n), Column(other, n)} <= members for members in classes) for n in names)
+    if kept == other or not names or tables[kept] != tables[other] or not are_same:
+        return plan
+    columns = {c: replace(c, alias=kept) for members in classes for c in members if c.alias == other}
+    columns |= {c: replace(c, alias=kept) for f in plan.filters for c in columns_in(f) if c.alias == other}
+    equalities = substituted(plan.equalities, columns)
+    return replace(
+        plan,
+        scans=tuple(s for s in plan.scans if s.alias != other),
+        equalities=tuple((a, b) for a, b in equalities if a != b),
+        filters=substituted(plan.filters, columns),
+    )
+
+
+def _tree_rows(degrees: Degrees, plan: Plan) -> int:
     """A number of rows that the join cannot exceed: exact where its equalities are a tree."""
     total = 1
     for component in _components(plan):
-        ((n,),) = connection.execute(_bound_sql(plan, component)).fetchall()
-        total *= int(n or 0)
+        total *= _component_rows(degrees, plan, component)
     return total
+
+
+def _component_rows(degrees: Degrees, plan: Plan, order: list[str]) -> int:
+    """Rows of scans that are tied to each other, from the degrees where each tie is one coded column, else by SQL."""
+    scans = {s.alias: s for s in plan.scans}
+    parents = _parents(plan, order)
+    ties = {child: _shared(plan, child, parent) for child, parent in parents.items()}
+    conditions = _conditions(plan, order)
+    columns = {c for shared in ties.values() for pair in shared for c in pair}
+    is_plain = all(len(shared) == 1 for shared in ties.values())
+    if is_plain and all(degrees.is_coded(scans[c.alias].table, c.name) for c in columns):
+
+        def below(alias: str, key: Column | None) -> np.ndarray:
+            hanging: dict[Column, np.ndarray] = {}
+            for child, parent in parents.items():
+                if parent == alias:
+                    ((mine, theirs),) = ties[child]
+                    vector = below(child, mine)
+                    hanging[theirs] = product(hanging[theirs], vector) if theirs in hanging else vector
+            return degrees.below(scans[alias], key, hanging, conditions.get(alias, []))
+
+        rows = float(below(order[0], None)[0])
+        if rows < EXACT:
+            return int(rows)
+    ((n,),) = degrees.bound.connection.execute(_bound_sql(plan, order)).fetchall()
+    return int(n or 0)
+
+
+def _conditions(plan: Plan, order: Sequence[str]) -> dict[str, list[Condition]]:
+    """The conditions of a plan on each of some scans."""
+    out: dict[str, list[Condition]] = {}
+    for condition in plan.filters:
+        for alias in {c.alias for c in columns_in(condition)} & set(order):
+            out.setdefault(alias, []).append(condition)
+    return out
 
 
 def multiplying(plan: Plan) -> list[Scan]:
@@ -218,10 +272,7 @@ def _is_tree(plan: Plan) -> bool:
 def _bound_sql(plan: Plan, order: list[str]) -> str:
     tables = {s.alias: s.table for s in plan.scans}
     parents = _parents(plan, order)
-    conditions: dict[str, list[str]] = {}
-    for condition in plan.filters:
-        (alias,) = {c.alias for c in columns_in(condition)} & set(order) or {""}
-        conditions.setdefault(alias, []).append(sql.condition_text(condition))
+    conditions = _conditions(plan, order)
 
     def below(alias: str, keys: list[Column]) -> str:
         """Number of rows of the subtree under a scan, for each value of the columns that it shares with its parent."""
@@ -236,7 +287,7 @@ def _bound_sql(plan: Plan, order: list[str]) -> str:
         columns = [f"{alias}.{quoted(c.name)}" for c in keys]
         selected = ", ".join([*columns, f"sum({product}) AS n_rows"])
         grouped = f" GROUP BY {', '.join(columns)}" if columns else ""
-        own = conditions.get(alias, [])
+        own = [sql.condition_text(condition) for condition in conditions.get(alias, [])]
         where = f" WHERE {' AND '.join(f'({c})' for c in own)}" if own else ""
         return f"SELECT {selected} FROM {quoted(tables[alias])} AS {alias}{joins}{where}{grouped}"
 

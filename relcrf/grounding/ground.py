@@ -12,6 +12,7 @@ from relcrf.errors import listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import Block, BlockMaker, Task
+from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import Progress, derive_all, facts_of
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.engines.duckdb import DuckDbEngine
@@ -76,7 +77,7 @@ def ground(
 
 def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[Block]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
-    bound, facts = maker.bound, facts_of(maker.bound)
+    bound, facts, degrees = maker.bound, facts_of(maker.bound), Degrees(maker.bound)
     sharing: dict[str, list[Template]] = {}
     for template in facts.spec.templates:
         if not template.is_candidate:
@@ -91,7 +92,7 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[B
             if kept is not None:
                 found[name] = kept
                 continue
-        tasks[name] = [_task(bound, facts, template, budget) for template in members]
+        tasks[name] = [_task(degrees, facts, template, budget) for template in members]
     for name, work in tasks.items():
         if saved is None:
             found[name] = maker.make(name, work, bound.dataset.storage)
@@ -100,10 +101,10 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[B
     return [found[name] for name in sharing]
 
 
-def _task(bound: Bound, facts: Facts, template: Template, budget: int) -> Task:
+def _task(degrees: Degrees, facts: Facts, template: Template, budget: int) -> Task:
     """A template, lowered and within the budget."""
-    lowered, repeated = on_one_row(bound, facts, lower_template(template, facts))
-    size = require(bound, lowered.plan, budget, template.name, template.span)
+    lowered, repeated = on_one_row(degrees.bound, facts, lower_template(template, facts))
+    size = require(degrees, lowered.plan, budget, template.name, template.span)
     return Task(lowered, repeated, size.rows)
 
 

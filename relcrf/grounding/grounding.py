@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,7 +17,7 @@ from relcrf.grounding.derive import facts_of
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.naming import arguments_of, find_variable, labels
 from relcrf.grounding.variables import VariableBlock, argument_texts
-from relcrf.grounding.views import bindings_of, count_bindings, factors_of, read_bindings, touching, variables_at
+from relcrf.grounding.views import NONE, BindingRows, bindings_of, count_bindings, joined_rows, read_bindings, touching
 from relcrf.language.render import expression
 from relcrf.model.expressions import Attribute
 from relcrf.model.spec import ModelSpec
@@ -84,12 +84,9 @@ class Grounding:
             UsageError: where no template of that name was grounded.
         """
         if template not in self.bindings:
-            is_candidate = any(t.name == template for t in self.spec.templates if t.is_candidate)
-            message = (
-                f"'{template}' are candidates, which are not grounded"
-                if is_candidate
-                else f"there is no template '{template}'"
-            )
+            message = f"there is no template '{template}'"
+            if any(t.name == template for t in self.spec.templates if t.is_candidate):
+                message = f"'{template}' are candidates, which are not grounded"
             hint = suggestion(template, self.bindings) or f"the templates are {listing(self.bindings)}"
             raise UsageError(Diagnostic("E316", message, hint=hint))
         return [g for name, g in zip(self.group_names, self.graph.groups, strict=True) if name == template]
@@ -101,7 +98,8 @@ class Grounding:
             UsageError: where no template of that name was grounded.
         """
         groups = self.groups(template)
-        return sum(count_bindings(g.features, len(self.templates[g.block].features)) for g in groups)
+        width = max(1, len(self._lowered[template].features))
+        return sum(count_bindings(group.features, width) for group in groups)
 
     def instances(self, template: str, start: int = 0, limit: int | None = None) -> Frame:
         """What a template has grounded into: a row for each binding; over one variable and without keys, for each variable.
@@ -116,37 +114,28 @@ class Grounding:
         Raises:
             UsageError: where no template of that name was grounded.
         """
-        groups, lowered = self.groups(template), self._lowered(template)
-        info = next(info for info in self.templates if info.name == lowered.template.weights)
+        groups, lowered = self.groups(template), self._lowered[template]
         names = lowered.feature_names or ("1",)
-        width = len(names)
-        scope: list[list[np.ndarray]] = [[np.empty(0, dtype=np.int32)] for _ in lowered.terms]
-        keys, values = [np.empty(0, dtype=np.int32)], [np.empty((0, width))]
+        parts = []
         for group in groups:
-            count = count_bindings(group.features, width)
-            bindings = np.arange(min(start, count), count if limit is None else min(start + limit, count))
-            factors = factors_of(group.features, bindings, width)
-            for place, parts in enumerate(scope):
-                parts.append(variables_at(group.scope, place, factors))
-            key, value = read_bindings(group.features, bindings, width)
-            keys += [] if key is None else [key]
-            values.append(value)
+            count = count_bindings(group.features, len(names))
+            stop = count if limit is None else min(start + limit, count)
+            parts.append(read_bindings(group, np.arange(min(start, count), stop), len(names)))
             start = max(0, start - count)
-            limit = None if limit is None else limit - len(bindings)
+            limit = None if limit is None else limit - len(parts[-1])
+        rows = joined_rows(parts, len(lowered.terms), len(names))
         columns: dict[str, np.ndarray] = {}
-        variables = [np.concatenate(parts) for parts in scope]
-        places = self._places(lowered)
-        for (block, arguments), chosen in zip(places, variables, strict=True):
-            for name, texts in zip(arguments, arguments_of(self.bound, block, chosen), strict=True):
+        places = list(zip(self._places(lowered), lowered.terms, rows.scope, strict=True))
+        for (block, arguments), _, variables in places:
+            for name, texts in zip(arguments, arguments_of(self.bound, block, variables), strict=True):
                 columns.setdefault(name, texts)
-        for (block, _), term, chosen in zip(places, lowered.terms, variables, strict=True):
-            columns[expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[chosen]]
-        key_columns = _key_columns(info, np.concatenate(keys), len(lowered.keys))
-        for name, column in (
-            *zip(_key_names(lowered), key_columns, strict=True),
-            *zip(names, np.concatenate(values).T, strict=True),
-        ):
-            columns.setdefault(name, column)  # what is a key and stands in `over` as well stands here once
+        for (block, _), term, variables in places:
+            columns[expression(term)] = np.asarray([*block.values, None], dtype=object)[self.states[variables]]
+        # What stands in `over` and is a key or a feature as well stands here once.
+        for name, texts in zip(_key_names(lowered), self._key_texts(lowered, rows.keys), strict=True):
+            columns.setdefault(name, texts)
+        for name, values in zip(names, rows.values.T, strict=True):
+            columns.setdefault(name, values)
         return Frame(columns)
 
     def factors(self, variable: int | str) -> Frame:
@@ -164,37 +153,44 @@ class Grounding:
         if not 0 <= index < self.graph.n_variables:
             hint = f"they are numbered from 0 to {self.graph.n_variables - 1}"
             raise UsageError(Diagnostic("E313", f"there is no variable {index}", hint=hint))
-        block = self.block_of(index)
-        found: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature", "value")}
+        found = [(name, rows) for name, rows in self._touching(index) if len(rows)]
+        seen = np.unique(np.concatenate([[index], *(variables for _, rows in found for variables in rows.scope)]))
+        names = labels(self.bound, self.blocks, seen)
+        texts: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature")}
+        for template, rows in found:
+            lowered = self._lowered[template]
+            features = np.asarray(lowered.feature_names or ("1",), dtype=object)
+            scope = [names[np.searchsorted(seen, variables)] for variables in rows.scope]
+            texts["template"].append(np.full(rows.values.size, template, dtype=object))
+            texts["scope"].append(np.repeat(_joined(scope, len(rows)), len(features)))
+            texts["key"].append(np.repeat(_joined(self._key_texts(lowered, rows.keys), len(rows)), len(features)))
+            texts["feature"].append(np.tile(features, len(rows)))
+        columns = {name: np.concatenate([np.empty(0, dtype=object), *parts]) for name, parts in texts.items()}
+        return Frame({**columns, "value": np.concatenate([np.empty(0), *(rows.values.ravel() for _, rows in found)])})
+
+    def _touching(self, variable: int) -> Iterator[tuple[str, BindingRows]]:
+        """For each group its template and the bindings whose factors touch a variable."""
+        own = self.block_of(variable)
         for template, group in zip(self.group_names, self.graph.groups, strict=True):
-            lowered = self._lowered(template)
-            places = [k for k, (other, _) in enumerate(self._places(lowered)) if other == block]
-            touched = [touching(group.scope, place, index) for place in places]
-            factors = np.unique(np.concatenate([np.empty(0, dtype=np.int64), *touched]))
-            if not len(factors):
-                continue
-            info = self.templates[group.block]
-            width = len(info.features)
-            bindings = bindings_of(group.features, factors, width)
-            key, values = read_bindings(group.features, bindings, width)
-            scopes = self._scopes(group, factors_of(group.features, bindings, width))
-            key_columns = [] if key is None else _key_columns(info, key, len(lowered.keys))
-            found["template"].append(np.full(values.size, template, dtype=object))
-            found["scope"].append(np.repeat(scopes, width))
-            found["key"].append(np.repeat(_joined(key_columns, len(bindings)), width))
-            found["feature"].append(np.tile(np.asarray(info.features, dtype=object), len(bindings)))
-            found["value"].append(values.ravel())
-        empty = {name: np.empty(0, dtype=np.float64 if name == "value" else object) for name in found}
-        return Frame({name: np.concatenate([empty[name], *parts]) for name, parts in found.items()})
+            lowered = self._lowered[template]
+            width = max(1, len(lowered.features))
+            places = [k for k, (block, _) in enumerate(self._places(lowered)) if block == own]
+            factors = np.unique(np.concatenate([NONE, *(touching(group.scope, k, variable) for k in places)]))
+            yield template, read_bindings(group, bindings_of(group.features, factors, width), width)
 
-    def _scopes(self, group: FactorGroup, factors: np.ndarray) -> np.ndarray:
-        """The variables of some factors as people name them, one text for each factor, shape (n,), object."""
-        variables = [variables_at(group.scope, place, factors) for place in range(len(group.scope))]
-        return _joined([labels(self.bound, self.blocks, column) for column in variables], len(factors))
-
-    def _lowered(self, template: str) -> LoweredTemplate:
+    @cached_property
+    def _lowered(self) -> dict[str, LoweredTemplate]:
         facts = facts_of(self.bound)
-        return lower_template(next(t for t in facts.spec.templates if t.name == template), facts)
+        return {t.name: lower_template(t, facts) for t in facts.spec.templates if t.name in self.bindings}
+
+    def _key_texts(self, lowered: LoweredTemplate, keys: np.ndarray) -> list[np.ndarray]:
+        """What some codes of `per` stand for: for each of its keys a column, shape (n,), object."""
+        info = next(info for info in self.templates if info.name == lowered.template.weights)
+        if info.keys is None:
+            return []
+        distinct, place = np.unique(keys, return_inverse=True)
+        texts = np.array([info.keys.values[key] for key in distinct.tolist()], dtype=object)
+        return [column[place] for column in texts.reshape(len(distinct), len(lowered.keys)).T]
 
     def _places(self, lowered: LoweredTemplate) -> list[tuple[VariableBlock, tuple[str, ...]]]:
         """For each place of a template's scope the block of its variables, and how its arguments are spelt."""
@@ -211,14 +207,6 @@ class Grounding:
 def _key_names(lowered: LoweredTemplate) -> list[str]:
     """How the keys of a template are spelt; the value of a bag in `by` is called by its domain."""
     return [expression(key) for key in lowered.template.per] or [str(key.kind) for key in lowered.keys]
-
-
-def _key_columns(info: TemplateInfo, keys: np.ndarray, count: int) -> list[np.ndarray]:
-    """For each of `count` keys of `per`, its texts, shape (n,) and object."""
-    distinct, place = np.unique(keys, return_inverse=True)
-    values = info.keys.values if info.keys else ()
-    texts = np.array([values[key] for key in distinct.tolist()], dtype=object).reshape(len(distinct), count)
-    return [column[place] for column in texts.T]
 
 
 def _joined(columns: Sequence[np.ndarray], count: int) -> np.ndarray:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
-
-import duckdb
+from functools import reduce
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.names import attribute_column, entity_table
+from relcrf.grounding.degrees import Degrees, product
 from relcrf.grounding.plan import Column
 from relcrf.model.spec import Entity, ModelSpec, Relation
 from relcrf.model.types import Bag, DomainType
@@ -21,13 +21,13 @@ class Hub:
 
     Args:
         table, column: a scan that has it.
-        value: its vid or code, or itself.
+        value: its vid or code.
         degrees: rows that have it, for each scan that joins there.
     """
 
     table: str
     column: str
-    value: object
+    value: int
     degrees: tuple[int, ...]
 
     @property
@@ -39,10 +39,8 @@ class Hub:
         return out
 
 
-def worst_hub(
-    connection: duckdb.DuckDBPyConnection, tables: Mapping[str, str], classes: Iterable[Set[Column]]
-) -> Hub | None:
-    """The value whose rows make the most combinations, over all columns on which scans are joined; None without a join.
+def worst_hub(degrees: Degrees, tables: Mapping[str, str], classes: Iterable[Set[Column]]) -> Hub | None:
+    """The value whose rows make the most combinations, over all coded columns on which scans are joined; None without any.
 
     Args:
         tables: of the scans, by alias. classes: columns that are equal.
@@ -51,33 +49,27 @@ def worst_hub(
     for members in classes:
         columns = sorted((c for c in members if c.alias in tables), key=lambda c: (c.alias, c.name))
         columns = [c for k, c in enumerate(columns) if k == 0 or columns[k - 1].alias != c.alias]
-        if len(columns) < 2:
+        if len(columns) < 2 or not all(degrees.is_coded(tables[c.alias], c.name) for c in columns):
             continue
-        counted = [
-            f"(SELECT {quoted(c.name)} AS k, count(*)::HUGEINT AS n{i} FROM {quoted(tables[c.alias])} GROUP BY 1)"
-            for i, c in enumerate(columns)
-        ]
-        joined = counted[0] + "".join(f" JOIN {each} USING (k)" for each in counted[1:])
-        product = " * ".join(f"n{i}" for i in range(len(columns)))
-        degrees = ", ".join(f"n{i}" for i in range(len(columns)))
-        found = connection.execute(
-            f"SELECT k, {degrees} FROM {joined} WHERE k IS NOT NULL ORDER BY {product} DESC, k LIMIT 1"
-        ).fetchall()
-        for value, *counts in found:
-            hub = Hub(tables[columns[0].alias], columns[0].name, value, tuple(int(n) for n in counts))
-            worst = hub if worst is None or hub.rows > worst.rows else worst
+        vectors = [degrees.of(tables[c.alias], c.name) for c in columns]
+        combined = reduce(product, vectors)
+        if not len(combined) or not combined.any():
+            continue
+        value = int(combined.argmax())
+        hub = Hub(tables[columns[0].alias], columns[0].name, value, tuple(int(v[value]) for v in vectors))
+        worst = hub if worst is None or hub.rows > worst.rows else worst
     return worst
 
 
 def hub_text(bound: Bound, hub: Hub) -> str:
     """A hub as people read it: `Page 'p17', 4,711 x 4,711 rows`."""
     what, sort = _what(bound.spec, hub.table, hub.column)
-    value = hub.value
+    value: object = hub.value
     if bound.spec.entity(sort or ""):
         query = f"SELECT CAST(key AS VARCHAR) FROM {quoted(entity_table(sort or ''))} WHERE vid = ?"
         ((value,),) = bound.connection.execute(query, [hub.value]).fetchall()
     elif sort is not None:
-        value = bound.domains[sort][int(str(hub.value))]
+        value = bound.domains[sort][hub.value]
     return f"{what} '{value}', {' x '.join(f'{degree:,}' for degree in hub.degrees)} rows"
 
 

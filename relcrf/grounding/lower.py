@@ -25,6 +25,7 @@ from relcrf.grounding.plan import (
     Scan,
     Term,
 )
+from relcrf.grounding.rewrite import simplified
 from relcrf.language.render import expression
 from relcrf.model.expressions import (
     Aggregate,
@@ -239,7 +240,8 @@ class _Lowering:
 
     def finish(self, outputs: tuple[tuple[str, Term, str], ...], *, is_distinct: bool) -> Plan:
         bindings = tuple((p.name, self.column_of(p.name)) for p in self.parameters)
-        return Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs)
+        plan = Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs)
+        return simplified(plan)
 
     # Names and scans
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
-from relcrf.data.names import entity_table, relation_table
+from relcrf.data.names import domain_table, entity_table, relation_table
 from relcrf.errors import Diagnostic, UsageError, suggestion
 from relcrf.grounding.variables import VariableBlock
 
@@ -55,8 +55,9 @@ def find_variable(bound: Bound, blocks: Sequence[VariableBlock], text: str) -> i
     for variable in found:
         assert variable is not None
         return variable
-    near = [block.spell(_nearest(bound, block, arguments)) for arguments in readings[:1]]
-    raise _unknown(text, suggestion(text, near) or _example(bound, blocks))
+    near = [_nearest(bound, block, arguments) for arguments in readings[:1]]
+    known = [block.spell(arguments) for arguments in near if _variable(bound, block, arguments) is not None]
+    raise _unknown(text, suggestion(text, known) or _example(bound, blocks))
 
 
 def _unknown(text: str, hint: str | None) -> UsageError:
@@ -101,12 +102,14 @@ def _code(bound: Bound, sort: str, text: str) -> int | None:
 
 
 def _nearest(bound: Bound, block: VariableBlock, arguments: Sequence[str]) -> tuple[str, ...]:
-    """The arguments, the nearest key in place of each that does not exist."""
+    """The arguments, the nearest key or value in place of each that does not exist."""
     nearest = []
     for sort, text in zip(block.sorts, arguments, strict=True):
-        if _code(bound, sort, text) is None and bound.spec.entity(sort) is not None:
-            keys = f"SELECT CAST(key AS VARCHAR) AS key FROM {quoted(entity_table(sort))}"
-            query = f"SELECT key FROM ({keys}) ORDER BY damerau_levenshtein(key, ?), key LIMIT 1"
+        if _code(bound, sort, text) is None:
+            is_entity = bound.spec.entity(sort) is not None
+            table, column = (entity_table(sort), "key") if is_entity else (domain_table(sort), "value")
+            known = f"SELECT CAST({column} AS VARCHAR) AS known FROM {quoted(table)}"
+            query = f"SELECT known FROM ({known}) ORDER BY damerau_levenshtein(known, ?), known LIMIT 1"
             text = next((str(key) for (key,) in bound.connection.execute(query, [text]).fetchall()), text)
         nearest.append(text)
     return tuple(nearest)

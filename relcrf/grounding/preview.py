@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from relcrf.data.bound import Bound
 from relcrf.grounding import sql
+from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, multiplying, within
 from relcrf.grounding.groups import joint_bytes, unary_bytes
@@ -57,27 +58,33 @@ def plan(bound: Bound, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -
     Args:
         exactly: count every join that may be within the budget, however long that takes.
     """
-    facts = facts_of(bound)
+    facts, degrees = facts_of(bound), Degrees(bound)
     lowered = [on_one_row(bound, facts, lower_template(template, facts)) for template in facts.spec.templates]
     sharing: dict[str, list[LoweredTemplate]] = {}
     for one, _ in lowered:
         sharing.setdefault(one.template.weights, []).append(one)
     return [
-        _plan_one(bound, one, repeated, _size(bound, one, budget, exactly=exactly), sharing[one.template.weights])
+        _plan_one(degrees, one, repeated, _size(degrees, one, budget, exactly=exactly), sharing[one.template.weights])
         for one, repeated in lowered
     ]
 
 
-def _size(bound: Bound, lowered: LoweredTemplate, budget: int, *, exactly: bool) -> Size:
-    size = measure(bound.connection, lowered.plan)
+def _size(degrees: Degrees, lowered: LoweredTemplate, budget: int, *, exactly: bool) -> Size:
+    connection = degrees.bound.connection
+    size = measure(degrees, lowered.plan)
     if size.bindings <= (budget if exactly else min(budget, COUNTED)):
-        return count(bound.connection, lowered.plan, size)
-    return within(bound.connection, lowered.plan, size, budget)
+        return count(connection, lowered.plan, size)
+    return within(connection, lowered.plan, size, budget)
 
 
 def _plan_one(
-    bound: Bound, lowered: LoweredTemplate, repeated: Repeated | None, size: Size, sharing: list[LoweredTemplate]
+    degrees: Degrees,
+    lowered: LoweredTemplate,
+    repeated: Repeated | None,
+    size: Size,
+    sharing: list[LoweredTemplate],
 ) -> TemplatePlan:
+    bound = degrees.bound
     values = [values_of(bound, kind) for kind in lowered.kinds]
     is_small = size.is_exact and size.bindings <= COUNTED
     n_keys = count_keys(bound, sharing) if is_small else _most_keys(bound, lowered, size.bindings)
@@ -92,7 +99,7 @@ def _plan_one(
         else:
             n_bytes += unary_bytes(n, variables, width, has_keys=has_keys)
     tables = {s.alias: s.table for s in multiplying(lowered.plan)}
-    hub = worst_hub(bound.connection, tables, column_classes(lowered.plan))
+    hub = worst_hub(degrees, tables, column_classes(lowered.plan))
     rows = repeated.n_rows if repeated else 1
     return TemplatePlan(
         lowered.template.name,

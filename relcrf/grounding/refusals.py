@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from relcrf.data.bound import Bound
 from relcrf.errors import Diagnostic
+from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.estimate import Size, over_budget
 from relcrf.grounding.lower import lower_template
@@ -15,7 +16,7 @@ from relcrf.grounding.repeated import on_one_row
 
 def refusals(bound: Bound, rows: Sequence[TemplatePlan], budget: int) -> list[Diagnostic]:
     """A diagnostic for each template that grounding would refuse; candidates are not grounded and may be larger."""
-    facts = facts_of(bound)
+    facts, degrees = facts_of(bound), Degrees(bound)
     over = {row.name: row for row in rows if row.held > budget and not row.is_candidate}
     found = []
     for template in facts.spec.templates:
@@ -23,5 +24,5 @@ def refusals(bound: Bound, rows: Sequence[TemplatePlan], budget: int) -> list[Di
             row = over[template.name]
             lowered, _ = on_one_row(bound, facts, lower_template(template, facts))
             size = Size(row.held, row.is_exact, row.held)
-            found.append(over_budget(bound, lowered.plan, size, budget, row.name, template.span))
+            found.append(over_budget(degrees, lowered.plan, size, budget, row.name, template.span))
     return found

@@ -13,19 +13,15 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from relcrf.columns.growing import Storage, file_of, open_column
+from relcrf.columns.growing import Storage
 from relcrf.data.bound import Bound
 from relcrf.data.contents import content_of
 from relcrf.errors import DataError, DataPlace, Diagnostic
-from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
-from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
+from relcrf.graph.files import Columns, read_group
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.blocks import Block, TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -107,25 +103,8 @@ class SavedBlocks:
 
 def _write(block: Block, folder: Path) -> None:
     """Writes what of a block is not there yet, and its description."""
-    files = _Files(folder)
-    groups = []
-    for group in block.groups:
-        scope = group.scope
-        described: dict[str, Any] = {
-            "cardinalities": list(group.cardinalities),
-            "features": files.features(group.features),
-        }
-        described["patterns"] = None if group.patterns is None else files.add(group.patterns)
-        if isinstance(scope, RepeatedScope):
-            described["repeated"] = {
-                "rows": files.add(scope.rows),
-                "starts": list(scope.starts),
-                "strides": list(scope.strides),
-                "offsets": [files.add(column) for column in scope.offsets],
-            }
-        else:
-            described["scope"] = [files.add(column) for column in scope]
-        groups.append(described)
+    columns = Columns(folder)
+    groups = [columns.group(group) for group in block.groups]
     info = block.info
     described_block = {
         "weights": asdict(block.weights),
@@ -136,92 +115,18 @@ def _write(block: Block, folder: Path) -> None:
         "bindings": dict(block.bindings),
     }
     (folder / "block.json").write_text(json.dumps(described_block, ensure_ascii=False), encoding="utf-8")
-    files.remove_others()
-
-
-class _Files:
-    """The columns of a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.kept: set[str] = set()
-
-    def add(self, array: np.ndarray) -> str:
-        """The file of an array, which is written unless it is a map of one."""
-        path = file_of(array)
-        if path is None or path.parent != self.folder:
-            path = self.folder / f"array{len(self.kept)}.npy"
-            np.save(path, np.asarray(array), allow_pickle=False)
-        self.kept.add(path.name)
-        return path.name
-
-    def features(self, features: AbstractFeatures) -> dict[str, Any]:
-        """The description of a feature matrix."""
-        match features:
-            case Ones(n_rows):
-                return {"kind": "ones", "n_rows": n_rows}
-            case Dense(values):
-                return {"kind": "dense", "values": self.add(values)}
-            case Keyed(key, values, n_keys):
-                return {"kind": "keyed", "key": self.add(key), "values": self.add(values), "n_keys": n_keys}
-            case Sparse(row_start, column, values, n_features):
-                names = {"row_start": self.add(row_start), "column": self.add(column), "values": self.add(values)}
-                return {"kind": "sparse", **names, "n_features": n_features}
-            case Tiled(tile, times):
-                return {"kind": "tiled", "tile": self.features(tile), "times": times}
-        raise AssertionError(f"{type(features).__name__} is no feature matrix that is kept")
-
-    def remove_others(self) -> None:
-        """Removes columns that served only on the way."""
-        for path in self.folder.glob("*.npy"):
-            if path.name not in self.kept:
-                path.unlink()
+    columns.remove_others()
 
 
 def _read(folder: Path) -> Block:
     facts = json.loads((folder / "block.json").read_text(encoding="utf-8"))
-
-    def column(name: str) -> np.ndarray:
-        if "/" in name or name.startswith("."):
-            raise ValueError(f"'{name}' is no file of the folder")
-        return open_column(folder / name)
-
-    def features(facts: Mapping[str, Any]) -> AbstractFeatures:
-        match facts["kind"]:
-            case "ones":
-                return Ones(facts["n_rows"])
-            case "dense":
-                return Dense(column(facts["values"]))
-            case "keyed":
-                return Keyed(column(facts["key"]), column(facts["values"]), facts["n_keys"])
-            case "sparse":
-                row_start, columns, values = (column(facts[name]) for name in ("row_start", "column", "values"))
-                return Sparse(row_start, columns, values, facts["n_features"])
-            case "tiled":
-                return Tiled(features(facts["tile"]), facts["times"])
-        raise ValueError(f"unknown features '{facts['kind']}'")
-
-    def group(facts: Mapping[str, Any]) -> FactorGroup:
-        repeated = facts.get("repeated")
-        scope: Sequence[np.ndarray] = (
-            RepeatedScope(
-                column(repeated["rows"]),
-                tuple(repeated["starts"]),
-                tuple(repeated["strides"]),
-                tuple(column(name) for name in repeated["offsets"]),
-            )
-            if repeated
-            else tuple(column(name) for name in facts["scope"])
-        )
-        patterns = None if facts["patterns"] is None else column(facts["patterns"])
-        return FactorGroup(scope, tuple(facts["cardinalities"]), features(facts["features"]), patterns, 0)
 
     info, keys = facts["info"], facts["keys"]
     dictionary = KeyDictionary(keys["domain"], _tuples(keys["values"])) if keys else None
     return Block(
         WeightBlock(**facts["weights"]),
         TemplateInfo(info["name"], tuple(info["features"]), tuple(info["patterns"]), dictionary, info["bindings"]),
-        tuple(group(g) for g in facts["groups"]),
+        tuple(read_group(folder, group) for group in facts["groups"]),
         tuple(facts["group_names"]),
         facts["bindings"],
     )

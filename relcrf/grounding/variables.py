@@ -12,6 +12,7 @@ from relcrf.data.dataset import quoted
 from relcrf.data.names import listed_table, relation_table
 from relcrf.errors import DataError, Diagnostic
 from relcrf.grounding import sql
+from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.estimate import require
 from relcrf.grounding.lower import Facts, lower_random
 from relcrf.model.spec import RandomRelation
@@ -65,7 +66,7 @@ def make_random_relations(bound: Bound, facts: Facts, budget: int) -> None:
     """
     for relation in bound.spec.random_relations:
         plan = lower_random(relation, facts)
-        require(bound, plan, budget, relation.name, relation.span)
+        require(Degrees(bound), plan, budget, relation.name, relation.span)
         table, listed = quoted(relation_table(relation.name)), quoted(listed_table(relation.name))
         bound.connection.execute(sql.create(plan, relation_table(relation.name)))
         names = [f"a{k}" for k in range(len(relation.parameters))]

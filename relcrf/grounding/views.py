@@ -9,15 +9,18 @@ than the memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from relcrf.columns.growing import part_of
-from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 PART = 1 << 20
 """Factors that are looked through at a time."""
+
+NONE = np.empty(0, dtype=np.int64)
 
 
 def touching(scope: Sequence[np.ndarray], place: int, variable: int) -> np.ndarray:
@@ -29,7 +32,7 @@ def touching(scope: Sequence[np.ndarray], place: int, variable: int) -> np.ndarr
             row * len(offsets) + np.flatnonzero(offsets == wanted[row])
             for row in np.flatnonzero(np.isin(wanted, offsets))
         ]
-        return np.concatenate([np.empty(0, dtype=np.int64), *found])
+        return np.concatenate([NONE, *found])
     column = scope[place]
     if place == 0:  # by which factors are sorted
         first, stop = (int(np.searchsorted(column, np.int32(variable), side)) for side in ("left", "right"))
@@ -38,7 +41,7 @@ def touching(scope: Sequence[np.ndarray], place: int, variable: int) -> np.ndarr
         start + np.flatnonzero(part_of(column, start, start + PART) == variable)
         for start in range(0, len(column), PART)
     ]
-    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+    return np.concatenate([NONE, *parts])
 
 
 def variables_at(scope: Sequence[np.ndarray], place: int, factors: np.ndarray) -> np.ndarray:
@@ -95,19 +98,50 @@ def _spans(features: AbstractFeatures, factors: np.ndarray, width: int) -> tuple
     return factors, factors + 1
 
 
-def read_bindings(features: AbstractFeatures, bindings: np.ndarray, width: int) -> tuple[np.ndarray | None, np.ndarray]:
-    """The keys of some bindings, shape (n,), or None without `per`; and the values of their features, shape (n, width)."""
-    ones = np.ones((len(bindings), width))
+@dataclass(frozen=True)
+class BindingRows:
+    """Some bindings of one template.
+
+    Args:
+        scope: for each place the variables that stand there, shape (n,).
+        keys: codes of `per`, shape (n,); zeros where there is none.
+        values: of the features, shape (n, width).
+    """
+
+    scope: tuple[np.ndarray, ...]
+    keys: np.ndarray
+    values: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+
+def read_bindings(group: FactorGroup, bindings: np.ndarray, width: int) -> BindingRows:
+    """Some bindings of a group, in the order in which they are asked for."""
+    factors = factors_of(group.features, bindings, width)
+    scope = tuple(variables_at(group.scope, place, factors) for place in range(len(group.scope)))
+    return BindingRows(scope, *_keys_and_values(group.features, bindings, width))
+
+
+def joined_rows(parts: Sequence[BindingRows], arity: int, width: int) -> BindingRows:
+    """The bindings of several groups of a template, one group after the other."""
+    scope = tuple(np.concatenate([NONE, *(part.scope[place] for part in parts)]) for place in range(arity))
+    keys = np.concatenate([NONE, *(part.keys for part in parts)])
+    return BindingRows(scope, keys, np.concatenate([np.empty((0, width)), *(part.values for part in parts)]))
+
+
+def _keys_and_values(features: AbstractFeatures, bindings: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
+    zeros, ones = np.zeros(len(bindings), dtype=np.int64), np.ones((len(bindings), width))
     match features:
         case Ones():
-            return None, ones
+            return zeros, ones
         case Dense(values):
-            return None, values[bindings]
+            return zeros, values[bindings]
         case Keyed(key, values):
             return key[bindings], values[bindings] if len(values) else ones
         case Sparse(_, column, values):
             entries = bindings[:, None] * width + np.arange(width)
             return column[entries[:, 0]] // width, values[entries] if len(values) else ones
         case Tiled(tile):
-            return read_bindings(tile, bindings % count_bindings(tile, width), width)
+            return _keys_and_values(tile, bindings % count_bindings(tile, width), width)
     raise AssertionError(f"{type(features).__name__} is no feature matrix that can be looked at")

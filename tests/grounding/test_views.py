@@ -85,6 +85,8 @@ def entries(grounding):
             scope = tuple(int(place[factor]) for place in group.scope)
             for feature, value in group.features.row(factor):
                 key, name = info.feature_name(feature)
+                if value == 0:
+                    continue  # some rows leave zeros out, and some do not
                 yield template, scope, key, name, value
 
 
@@ -97,9 +99,11 @@ def test_factors_of_every_variable(grounding):
         for variable in set(scope):
             wanted[variable].append(row)
     assert {row[0] for rows in wanted.values() for row in rows} == set(grounding.bindings) - {"never"}
+    shared = {a for a, b in zip(tables()["r"]["a"], tables()["r"]["b"], strict=True) if a == b}
+    assert shared, "a variable may stand twice in a factor"
     for variable, rows in wanted.items():
         found = grounding.factors(names[variable]).rows()
-        assert sorted(row for row in found if row[4] != 0) == sorted(rows)  # a graph's row leaves zeros out
+        assert sorted(row for row in found if row[4] != 0) == sorted(rows)
         assert found == grounding.factors(variable).rows()
 
 
@@ -109,7 +113,7 @@ def test_instances_are_the_factors_seen_from_the_other_side(grounding):
         wanted[template].append((scope, key, name, value))
     for template, rows in wanted.items():
         frame = grounding.instances(template)
-        lowered = grounding._lowered(template)
+        lowered = grounding._lowered[template]
         per = len(lowered.keys)
         names = lowered.feature_names or ("1",)
         found = []
@@ -176,11 +180,11 @@ def test_unknown_templates_and_variables(grounding):
     assert "candidates" in error_of(lambda: grounding.instances("maybe")).message
     for text, hint in [
         ("E(e33).d", "did you mean 'E(e3).d'?"),
-        ("warm(mon, mornin)", "name one like E(e0).d"),
+        ("warm(mon, mornin)", "did you mean 'warm(mon, morning)'?"),
         ("warm(mo, morning)", "did you mean 'warm(mon, morning)'?"),
         ("warm(mon)", "name one like E(e0).d"),
         ("E(e1).e", "did you mean 'E.d'?"),
-        ("E(e1)", "did you mean 'E.d'?"),
+        ("E(e1)", "name one like E(e0).d"),
         ("(", "name one like E(e0).d"),
         ("e1", "name one like E(e0).d"),
         ("", "name one like E(e0).d"),

@@ -1,0 +1,113 @@
+"""Groups of factors as files: `.npy` columns in a folder, and a description that JSON can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.columns.growing import file_of, open_column
+from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
+
+
+class Columns:
+    """The columns of one folder that is being written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.kept: set[str] = set()
+
+    def add(self, array: np.ndarray) -> str:
+        """The file of an array, which is written unless it is the map of one in the folder."""
+        path = file_of(array)
+        if path is None or path.parent != self.folder:
+            path = self.folder / f"array{len(self.kept)}.npy"
+            np.save(path, np.asarray(array), allow_pickle=False)
+        self.kept.add(path.name)
+        return path.name
+
+    def group(self, group: FactorGroup) -> dict[str, Any]:
+        """The description of a group, its columns written."""
+        scope = group.scope
+        out: dict[str, Any] = {
+            "cardinalities": list(group.cardinalities),
+            "features": self.features(group.features),
+            "patterns": None if group.patterns is None else self.add(group.patterns),
+            "block": group.block,
+        }
+        if isinstance(scope, RepeatedScope):
+            offsets = [self.add(column) for column in scope.offsets]
+            steps = {"starts": list(scope.starts), "strides": list(scope.strides)}
+            out["repeated"] = {"rows": self.add(scope.rows), **steps, "offsets": offsets}
+        else:
+            out["scope"] = [self.add(column) for column in scope]
+        return out
+
+    def features(self, features: AbstractFeatures) -> dict[str, Any]:
+        """The description of a feature matrix, its columns written."""
+        match features:
+            case Ones(n_rows):
+                return {"kind": "ones", "n_rows": n_rows}
+            case Dense(values):
+                return {"kind": "dense", "values": self.add(values)}
+            case Keyed(key, values, n_keys):
+                return {"kind": "keyed", "key": self.add(key), "values": self.add(values), "n_keys": n_keys}
+            case Sparse(row_start, column, values, n_features):
+                names = {"row_start": self.add(row_start), "column": self.add(column), "values": self.add(values)}
+                return {"kind": "sparse", **names, "n_features": n_features}
+            case Tiled(tile, times):
+                return {"kind": "tiled", "tile": self.features(tile), "times": times}
+        raise AssertionError(f"{type(features).__name__} is no feature matrix that is kept")
+
+    def remove_others(self) -> None:
+        """Removes columns that served only on the way."""
+        for path in self.folder.glob("*.npy"):
+            if path.name not in self.kept:
+                path.unlink()
+
+
+def read_group(folder: Path, facts: Mapping[str, Any]) -> FactorGroup:
+    """A group from its description.
+
+    Raises:
+        OSError, ValueError, KeyError: where files are missing or damaged.
+    """
+    repeated = facts.get("repeated")
+    scope: Sequence[np.ndarray]
+    if repeated:
+        offsets = tuple(_column(folder, name) for name in repeated["offsets"])
+        rows = _column(folder, repeated["rows"])
+        scope = RepeatedScope(rows, tuple(repeated["starts"]), tuple(repeated["strides"]), offsets)
+    else:
+        scope = tuple(_column(folder, name) for name in facts["scope"])
+    patterns = None if facts["patterns"] is None else _column(folder, facts["patterns"])
+    features = _features(folder, facts["features"])
+    lengths = {features.n_rows} if repeated else {features.n_rows, *(len(place) for place in scope)}
+    if len(lengths) != 1:
+        raise ValueError("the columns of a group have different lengths")
+    return FactorGroup(scope, tuple(facts["cardinalities"]), features, patterns, facts["block"])
+
+
+def _features(folder: Path, facts: Mapping[str, Any]) -> AbstractFeatures:
+    match facts["kind"]:
+        case "ones":
+            return Ones(facts["n_rows"])
+        case "dense":
+            return Dense(_column(folder, facts["values"]))
+        case "keyed":
+            return Keyed(_column(folder, facts["key"]), _column(folder, facts["values"]), facts["n_keys"])
+        case "sparse":
+            row_start, column, values = (_column(folder, facts[name]) for name in ("row_start", "column", "values"))
+            return Sparse(row_start, column, values, facts["n_features"])
+        case "tiled":
+            return Tiled(_features(folder, facts["tile"]), facts["times"])
+    raise ValueError(f"unknown features '{facts['kind']}'")
+
+
+def _column(folder: Path, name: str) -> np.ndarray:
+    if "/" in name or name.startswith("."):
+        raise ValueError(f"'{name}' is no file of the folder")
+    return open_column(folder / name)

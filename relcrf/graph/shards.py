@@ -1,0 +1,280 @@
+"""A ground graph in pieces that do not depend on each other: cut between connected components, each piece a folder.
+
+A shard is what travels: a path, and `load_shard`. It has all factors of its components with a free variable in them, and
+copies of the clamped variables that these touch. Sums over components (a log-likelihood, its gradient) are sums over shards.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from relcrf.columns.growing import GrowingColumn, Storage, part_of
+from relcrf.graph.components import PART_FACTORS, components, rows_of
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
+from relcrf.graph.files import Columns, read_group
+from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightBlock, WeightLayout
+
+SHARD_FACTORS = 1_000_000
+MOST_SHARDS = 128
+"""Each has a few open files while it is written."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A piece of a graph.
+
+    Args:
+        graph: its variables are numbered anew, in the same order.
+        roles, states: of its variables, shape (n,).
+        variables: their numbers in the whole graph, ascending, shape (n,), int32.
+    """
+
+    graph: FactorGraph
+    roles: np.ndarray
+    states: np.ndarray
+    variables: np.ndarray
+
+
+def cut(
+    graph: FactorGraph,
+    roles: np.ndarray,
+    states: np.ndarray,
+    folder: Path,
+    size: int = SHARD_FACTORS,
+    watch: Callable[[str], None] = lambda text: None,
+) -> list[Path]:
+    """Cuts a graph into shards; what is held at a time is some arrays over the variables, and one shard.
+
+    Args:
+        roles: a `Role` for each variable, shape (n_variables,), int8. states: shape (n_variables,), int32.
+        folder: empty, it gets a folder for each shard.
+        size: factors that a shard should have. A component is not cut, so it may have more.
+
+    Returns:
+        The shards, ascending by the lowest variables of their components.
+    """
+    watch("finding components")
+    parent = components(graph, roles)
+    shard_of, n_shards = _assigned(graph, roles, parent, size)
+    folders = [folder / f"shard{k:04d}" for k in range(n_shards)]
+    for each in folders:
+        each.mkdir()
+    (folder / "layout.json").write_text(json.dumps([asdict(block) for block in graph.layout.blocks]))
+    dealt = []
+    for number, group in enumerate(graph.groups):
+        watch(f"cutting {graph.layout.blocks[group.block].name}")
+        dealt.append(_deal(group, number, roles, shard_of, folders))
+    watch("writing shards")
+    free = np.flatnonzero(shard_of >= 0)
+    free = free[np.argsort(shard_of[free], kind="stable")]
+    bounds = np.searchsorted(shard_of[free], np.arange(n_shards + 1))
+    for k, each in enumerate(folders):
+        groups = [part for groups in dealt if (part := groups[k]) is not None]
+        _write(each, groups, free[bounds[k] : bounds[k + 1]], graph.cardinality, roles, states)
+    return folders
+
+
+def load_shard(folder: Path) -> Shard:
+    """A shard from its folder.
+
+    Raises:
+        OSError, ValueError, KeyError: where its files are missing or damaged.
+    """
+    facts = json.loads((folder / "shard.json").read_text())
+    blocks = json.loads((folder.parent / "layout.json").read_text())
+    variables, cardinality, roles, states = (
+        np.load(folder / f"{name}.npy", allow_pickle=False) for name in ("variables", "cardinality", "roles", "states")
+    )
+    groups = []
+    for described in facts["groups"]:
+        group = read_group(folder, described)
+        if isinstance(group.scope, RepeatedScope):
+            # Structure that was repeated is expanded here, where it is small.
+            scope = tuple(np.searchsorted(variables, place).astype(np.int32) for place in group.scope)
+            group = replace(group, scope=scope)
+        groups.append(group)
+    layout = WeightLayout(tuple(WeightBlock(**block) for block in blocks))
+    return Shard(FactorGraph(cardinality, tuple(groups), layout), roles, states, variables)
+
+
+def _assigned(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """The shard of each free variable, shape (n_variables,), int32, -1 for all others; and how many shards there are."""
+    free = roles == Role.FREE
+    load = np.zeros(graph.n_variables, dtype=np.int64)
+    for group in graph.groups:
+        if isinstance(group.scope, RepeatedScope):
+            for variables in rows_of(group.scope):
+                first = _first_free(list(variables.T), free)
+                load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * len(group.scope.offsets[0])
+            continue
+        for start in range(0, group.n_factors, PART_FACTORS):
+            first = _first_free(_part(group, start), free)
+            load += np.bincount(parent[first[first >= 0]], minlength=len(load))
+    size = max(size, int(load.sum()) // MOST_SHARDS + 1)
+    roots = np.flatnonzero(free & (parent == np.arange(len(parent))))
+    before = np.cumsum(load[roots]) - load[roots]
+    _, numbers = np.unique(before // size, return_inverse=True)
+    of_root = np.full(graph.n_variables, -1, dtype=np.int32)
+    of_root[roots] = numbers
+    return np.where(free, of_root[parent], -1).astype(np.int32), int(numbers.max(initial=-1)) + 1
+
+
+def _part(group: FactorGroup, start: int) -> list[np.ndarray]:
+    return [part_of(place, start, min(start + PART_FACTORS, group.n_factors)) for place in group.scope]
+
+
+def _first_free(scope: Sequence[np.ndarray], free: np.ndarray) -> np.ndarray:
+    """The first free variable of each factor; -1 where there is none."""
+    first = np.full(len(scope[0]), -1, dtype=np.int64)
+    for place in reversed(scope):
+        first = np.where(free[place], place, first)
+    return first
+
+
+def _deal(
+    group: FactorGroup, number: int, roles: np.ndarray, shard_of: np.ndarray, folders: Sequence[Path]
+) -> list[FactorGroup | None]:
+    """A group's factors in the folders of their shards, with the numbers of the whole graph; None for a shard without any."""
+    growing = [_Growing(group, number, folder) for folder in folders]
+    if isinstance(group.scope, RepeatedScope):
+        done = 0
+        for variables in rows_of(group.scope):
+            first = _first_free(list(variables.T), shard_of >= 0)
+            rows = np.arange(done, done + len(variables))
+            for k, chosen in _by_shard(np.where(first >= 0, shard_of[first], -1)):
+                growing[k].add_rows(rows[chosen])
+            done += len(variables)
+        return [each.finish() for each in growing]
+    for start in range(0, group.n_factors, PART_FACTORS):
+        scope = _part(group, start)
+        first = _first_free(scope, shard_of >= 0)
+        present = np.logical_and.reduce([roles[place] != Role.ABSENT for place in scope])
+        shard = np.where((first >= 0) & present, shard_of[first], -1)
+        features = _features_part(group.features, start, len(first))
+        for k, chosen in _by_shard(shard):
+            growing[k].add(scope, features, chosen)
+    return [each.finish() for each in growing]
+
+
+def _by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
+    """For each shard that there is, the indices that have it, ascending."""
+    order = np.argsort(shard, kind="stable")
+    numbers, starts = np.unique(shard[order], return_index=True)
+    parts = np.split(order, starts[1:])
+    return [(int(k), part) for k, part in zip(numbers, parts, strict=True) if k >= 0]
+
+
+def _features_part(features: AbstractFeatures, start: int, n: int) -> AbstractFeatures:
+    """The rows `start` to `start + n` of a feature matrix, read and not mapped."""
+    match features:
+        case Ones():
+            return Ones(n)
+        case Dense(values):
+            return Dense(part_of(values, start, start + n))
+        case Keyed(key, values, n_keys):
+            part = part_of(values, start, start + n) if len(values) else values
+            return Keyed(part_of(key, start, start + n), part, n_keys)
+        case Sparse(row_start, column, values, n_features):
+            starts = part_of(row_start, start, start + n + 1)
+            low, high = int(starts[0]), int(starts[-1])
+            values = part_of(values, low, high) if len(values) else values
+            return Sparse(starts - low, part_of(column, low, high), values, n_features)
+    raise AssertionError(f"{type(features).__name__} is not cut")
+
+
+class _Growing:
+    """A group's factors in one shard, in the making. Its columns are made with the first factor."""
+
+    def __init__(self, group: FactorGroup, number: int, folder: Path) -> None:
+        self._group, self._number, self._storage = group, number, Storage(folder, 0)
+        self._columns: dict[str, GrowingColumn] = {}
+        self._n_rows = 0
+
+    def _append(self, name: str, values: np.ndarray) -> None:
+        if name not in self._columns:
+            width = values.shape[1] if values.ndim == 2 else 0
+            self._columns[name] = self._storage.column(values.dtype, width, f"g{self._number}.{name}")
+        self._columns[name].append(values)
+
+    def add_rows(self, rows: np.ndarray) -> None:
+        """Rows of repeated structure, by their positions."""
+        assert isinstance(self._group.scope, RepeatedScope)
+        self._append("rows", self._group.scope.rows[rows])
+        self._n_rows += len(rows)
+
+    def add(self, scope: Sequence[np.ndarray], features: AbstractFeatures, chosen: np.ndarray) -> None:
+        """Some factors of a part of the group."""
+        self._n_rows += len(chosen)
+        for k, place in enumerate(scope):
+            self._append(f"scope{k}", place[chosen])
+        match features:
+            case Dense(values):
+                self._append("values", values[chosen])
+            case Keyed(key, values, _):
+                self._append("key", key[chosen])
+                if len(values):
+                    self._append("values", values[chosen])
+            case Sparse(row_start, column, values, _):
+                length = (row_start[1:] - row_start[:-1])[chosen]
+                entry = np.repeat(row_start[:-1][chosen] - np.cumsum(length) + length, length) + np.arange(length.sum())
+                self._append("length", length)
+                self._append("column", column[entry])
+                if len(values):
+                    self._append("values", values[entry])
+
+    def finish(self) -> FactorGroup | None:
+        if not self._n_rows:
+            return None
+        group = self._group
+        found = {name: column.finish() for name, column in self._columns.items()}
+        if isinstance(group.scope, RepeatedScope):
+            assert isinstance(group.features, Tiled)
+            scope = replace(group.scope, rows=found["rows"])
+            return replace(group, scope=scope, features=replace(group.features, times=self._n_rows))
+        features: AbstractFeatures = Ones(self._n_rows)
+        match group.features:
+            case Dense():
+                features = Dense(found["values"])
+            case Keyed(_, values, n_keys):
+                features = Keyed(found["key"], found.get("values", values[:0]), n_keys)
+            case Sparse(_, _, values, n_features):
+                row_start = np.concatenate(([0], np.cumsum(found["length"])))
+                features = Sparse(row_start, found["column"], found.get("values", values[:0]), n_features)
+        return replace(group, scope=tuple(found[f"scope{k}"] for k in range(len(group.scope))), features=features)
+
+
+def _write(
+    folder: Path,
+    groups: Sequence[FactorGroup],
+    free: np.ndarray,
+    cardinality: np.ndarray,
+    roles: np.ndarray,
+    states: np.ndarray,
+) -> None:
+    """Numbers the variables of a shard, and writes it."""
+    seen = [free.astype(np.int32)]
+    for group in groups:
+        if isinstance(group.scope, RepeatedScope):
+            seen += [np.unique(variables) for variables in rows_of(group.scope)]
+        else:
+            seen += [np.unique(place) for place in group.scope]
+    variables = np.unique(np.concatenate(seen))
+    columns = Columns(folder)
+    described = []
+    for group in groups:
+        if not isinstance(group.scope, RepeatedScope):
+            scope = tuple(np.searchsorted(variables, place).astype(np.int32) for place in group.scope)
+            group = replace(group, scope=scope)
+        described.append(columns.group(group))
+    columns.remove_others()
+    named = {"variables": variables, "cardinality": cardinality[variables], "roles": roles[variables]}
+    for name, array in {**named, "states": states[variables]}.items():
+        np.save(folder / f"{name}.npy", array, allow_pickle=False)
+    (folder / "shard.json").write_text(json.dumps({"groups": described}))

@@ -1,0 +1,63 @@
+"""Plans made simpler without a change of their rows, before they are counted or run."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in
+
+T = TypeVar("T")
+
+
+def simplified(plan: Plan) -> Plan:
+    """The plan without scans that only say again what another scan says: that a vid is a thing, or a code a value.
+
+    A scan of an entity or a domain of which nothing but its vid or code is asked has one row for each row of the rest,
+    where that is equal to an argument of a relation or to a column of a bag: these are never missing and name what is there.
+    """
+    for scan in plan.scans:
+        name = {"ent": "vid", "dom": "code"}.get(scan.table.partition(".")[0])
+        if name is None or len(plan.scans) == 1:
+            continue
+        own = Column(scan.alias, name)
+        if {c for c in _columns(plan) if c.alias == scan.alias} - {own}:
+            continue
+        members = next((m for m in column_classes(plan) if own in m), set())
+        others = sorted((c for c in members if c.alias != scan.alias and _is_sure(plan, c)), key=str)
+        if others:
+            return simplified(_without(plan, scan, own, others[0]))
+    return plan
+
+
+def _is_sure(plan: Plan, column: Column) -> bool:
+    """Whether a column is never missing and always names a thing or value."""
+    table = next((s.table for s in plan.scans if s.alias == column.alias), "")
+    if table.startswith("rel."):
+        return column.name[0] == "a" and column.name[1:].isdigit()
+    return column.name in ("vid", "code")
+
+
+def _columns(plan: Plan) -> set[Column]:
+    parts = (plan.equalities, plan.filters, plan.outputs, tuple(column for _, column in plan.bindings))
+    return columns_in(parts)
+
+
+def _without(node: T, scan: Scan, own: Column, other: Column) -> T:
+    """A plan, and all plans inside it, with another column in the place of a scan's only one."""
+
+    def rebuilt(node: Any) -> Any:
+        if node == own:
+            return other
+        if isinstance(node, tuple):
+            return tuple(rebuilt(each) for each in node)
+        if not is_dataclass(node) or isinstance(node, type):
+            return node
+        changed = replace(node, **{f.name: rebuilt(getattr(node, f.name)) for f in fields(node)})
+        if isinstance(changed, Plan):
+            scans = tuple(s for s in changed.scans if s.alias != scan.alias)
+            return replace(changed, scans=scans, equalities=tuple((a, b) for a, b in changed.equalities if a != b))
+        return changed
+
+    rewritten: T = rebuilt(node)
+    return rewritten

@@ -1,0 +1,110 @@
+"""Learning and inference in pieces give what they give of the whole; by processes and on Spark, the same bits."""
+
+import multiprocessing
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf import api
+from relcrf.backends import sharded
+from relcrf.execution.pool import PoolExecutor
+from relcrf.execution.serial import SerialExecutor
+from relcrf.graph.shards import cut
+from relcrf.resources import shipped
+
+
+@pytest.fixture(scope="module")
+def grounding():
+    """Pages with few links, so that there are many components."""
+    rng = np.random.default_rng(3)
+    pages = 300
+    ids = [f"p{k}" for k in range(pages)]
+    ends = rng.integers(pages, size=(2, pages // 2))
+    kinds = np.array(["course", "faculty", "student"], dtype=object)[rng.integers(3, size=pages)]
+    words = rng.integers(20, size=(pages, 6))
+    tables = {
+        "page": {"id": ids, "category": kinds},
+        "link": {"source": [ids[k] for k in ends[0]], "target": [ids[k] for k in ends[1]]},
+        "page_word": {"page": np.repeat(ids, 6), "word": [f"w{k}" for k in words.ravel()]},
+    }
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    return model, model.ground(relcrf.Dataset(tables))
+
+
+@pytest.fixture(autouse=True)
+def small_shards(monkeypatch):
+    monkeypatch.setattr(sharded, "SHARD_FACTORS", 200)
+
+
+@pytest.mark.parametrize("backend", ["ess", "local", "pseudo"])
+def test_pieces_learn_what_the_whole_learns(grounding, backend):
+    model, ground = grounding
+    hidden = np.random.default_rng(0).random(len(ground.states)) < 0.3
+    options = {"hidden": hidden, "tolerance": 1e-10, "max_iterations": 1000}
+    whole = api.fit(model, ground, backend, **options)
+    pieces = api.fit(model, ground, backend, executor=SerialExecutor(), **options)
+    assert pieces.summary["variables"] == whole.summary["variables"]
+    for name, vector in whole.learned.vectors.items():
+        np.testing.assert_allclose(pieces.learned.vectors[name], vector, atol=2e-6)
+    if backend != "pseudo":  # a sampler's draws depend on the graph that it walks
+        one, many = (api.predict(whole, ground, hidden=hidden, executor=e) for e in (None, SerialExecutor()))
+        np.testing.assert_allclose(many.inferred.marginals, one.inferred.marginals, atol=1e-12)
+        assert (many.inferred.map_states == one.inferred.map_states).all()
+        assert (many.inferred.variables == one.inferred.variables).all()
+        assert many.inferred.log_partition == pytest.approx(one.inferred.log_partition, rel=1e-12)
+        assert sorted(map(tuple, many.inferred.edges)) == sorted(map(tuple, one.inferred.edges))
+
+
+def test_there_are_several_shards(grounding, tmp_path):
+    _, ground = grounding
+    problem = api.training_problem(ground)
+    assert len(cut(problem.graph, problem.roles, problem.states, tmp_path, 200)) > 3
+
+
+def test_a_graph_beyond_the_memory_is_taken_in_pieces(grounding, monkeypatch):
+    model, ground = grounding
+    seen = []
+    monkeypatch.setattr(api, "shard", lambda *args: seen.append(args) or sharded.shard(*args))
+    api.fit(model, ground, "local")
+    assert not seen
+    monkeypatch.setattr(ground.bound.dataset.store, "n_bytes", 1000)
+    api.fit(model, ground, "local")
+    assert len(seen) == 1
+
+
+@pytest.mark.slow
+def test_a_pool_gives_the_same_bits_though_a_worker_is_killed(grounding):
+    model, ground = grounding
+    alone = api.fit(model, ground, "ess", executor=SerialExecutor())
+    with PoolExecutor(2) as pool:
+        killed = threading.Thread(target=_kill_a_child, daemon=True)
+        killed.start()
+        many = api.fit(model, ground, "ess", executor=pool)
+        killed.join()
+    for name, vector in alone.learned.vectors.items():
+        assert (many.learned.vectors[name] == vector).all()
+
+
+def _kill_a_child():
+    """Kills the first worker process that this process starts, a little after its start."""
+    while not multiprocessing.active_children():
+        time.sleep(0.01)
+    time.sleep(1.0)
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_spark_gives_the_same_bits(grounding, spark):
+    from relcrf.execution.spark import SparkExecutor
+
+    model, ground = grounding
+    alone = api.fit(model, ground, "ess", executor=SerialExecutor(), max_iterations=8)
+    with SparkExecutor(spark) as executor:
+        many = api.fit(model, ground, "ess", executor=executor, max_iterations=8)
+    for name, vector in alone.learned.vectors.items():
+        assert (many.learned.vectors[name] == vector).all()

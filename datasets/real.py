@@ -51,7 +51,9 @@ def nations() -> dict[str, pd.DataFrame]:
     verb = verb[verb["src"] != verb["dst"]]
     return {
         "nation": pd.DataFrame({"id": name.to_numpy()}),
-        "trait": pd.DataFrame({"n": trait["nation"].map(name), "t": trait["attribute"].map(traits), "value": trait["value"]}),
+        "trait": pd.DataFrame(
+            {"n": trait["nation"].map(name), "t": trait["attribute"].map(traits), "value": trait["value"]}
+        ),
         "verb": pd.DataFrame(
             {
                 "n": verb["src"].map(name),
@@ -117,8 +119,12 @@ def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:
 def citations(rows: int = 1295) -> dict[str, pd.DataFrame]:
     """Citations of Cora for models/entities.rcrf; column `fold` holds the published folds."""
     citation = table("cora_er", "citation.csv").head(rows)
-    title = table("cora_er", "title.csv").set_index("citation")["title"].str.removeprefix("title_").str.replace("_", " ")
-    author = table("cora_er", "author.csv").set_index("citation")["author"].str.removeprefix("author_").str.replace("_", " ")
+    title = (
+        table("cora_er", "title.csv").set_index("citation")["title"].str.removeprefix("title_").str.replace("_", " ")
+    )
+    author = (
+        table("cora_er", "author.csv").set_index("citation")["author"].str.removeprefix("author_").str.replace("_", " ")
+    )
     record = pd.DataFrame(
         {
             "id": citation["citation"],

@@ -24,11 +24,12 @@ OWN_KIND = 0.35
 """Share of links that stay within the category."""
 
 
-def make_web(folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0) -> None:
+def make_web(folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0, hubs: float = 0.0) -> None:
     """Writes the tables of a web to a folder.
 
     Args:
         links, words: of each page.
+        hubs: share of links that go to popular pages, a few of them to thousands of links.
     """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -40,6 +41,9 @@ def make_web(folder: Path, pages: int, links: int = 8, words: int = 100, seed: i
     for k, members in enumerate(by_category):
         stays = (category[source] == k) & (rng.random(len(source)) < OWN_KIND)
         target[stays] = rng.choice(members, size=int(stays.sum()))
+    if hubs:
+        popular = rng.random(len(source)) < hubs
+        target[popular] = (pages * rng.random(int(popular.sum())) ** 3).astype(target.dtype)
 
     page = np.repeat(np.arange(pages, dtype=np.int32), words)
     # Word frequencies fall with rank as in text; the square makes a few words common and most rare.

@@ -25,7 +25,9 @@ DataOption = Annotated[
     str, typer.Option("--data", "-d", help="A folder of tables, a dataset.toml, a database file or postgresql://...")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-MemoryOption = Annotated[str, typer.Option("--memory", help="Limit of DuckDB's buffers, such as 500MB.")]
+MemoryOption = Annotated[
+    str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
+]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
 SplitOption = Annotated[
     str | None,

@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -40,9 +40,12 @@ from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.doubts import doubts
+from relcrf.grounding.engines.choice import OpenEngine, engine_named
 from relcrf.grounding.estimate import DEFAULT_BUDGET
-from relcrf.grounding.ground import Grounding, ground, prepare
+from relcrf.grounding.ground import ground, prepare
+from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan
+from relcrf.grounding.saved import SavedBlocks
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
@@ -119,22 +122,37 @@ class Model:
         prepare(bound, budget)
         return doubts(bound, self.warnings, budget), bound.notes
 
-    def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> list[TemplatePlan]:
-        """What each template will ground into, counted and not grounded."""
+    def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -> list[TemplatePlan]:
+        """What each template will ground into, counted and not grounded; what is over the budget is told, too.
+
+        Args:
+            exactly: count every join that may be within the budget, however long that takes.
+        """
         bound = bind(self.spec, data)
         prepare(bound, budget)
-        return plan(bound, budget)
+        return plan(bound, budget, exactly=exactly)
 
     def ground(
         self,
         data: Dataset,
         budget: int = DEFAULT_BUDGET,
         *,
+        engine: str | OpenEngine = "duckdb",
+        keep: str | os.PathLike[str] | SavedBlocks | None = None,
         vocabulary: Mapping[str, tuple[str, ...]] | None = None,
         progress: Progress = lambda name: None,
     ) -> Grounding:
-        """The model on the data, as one factor graph."""
-        return ground(bind(self.spec, data, vocabulary), budget, progress)
+        """The model on the data, as one factor graph.
+
+        Args:
+            engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
+            keep: a folder of ground blocks, to take from where the same was grounded before and to add to.
+
+        Raises:
+            BudgetError: where a template has more bindings than the budget.
+            DataError: where the tables do not fit the model.
+        """
+        return _ground(self.spec, data, vocabulary, budget, progress, engine, keep)
 
     def fit(
         self,
@@ -174,6 +192,22 @@ class Model:
         folds = split_by(grounding, plan)
         held = hold or plan.hold or folds.values
         return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in held]
+
+
+def _ground(
+    spec: ModelSpec,
+    data: Dataset,
+    vocabulary: Mapping[str, tuple[str, ...]] | None,
+    budget: int,
+    progress: Progress,
+    engine: str | OpenEngine,
+    keep: str | os.PathLike[str] | SavedBlocks | None,
+) -> Grounding:
+    open_engine = engine_named(engine) if isinstance(engine, str) else engine
+    saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
+    bound = bind(spec, data, vocabulary)
+    with closing(open_engine(bound)) as opened:
+        return ground(bound, budget, progress, engine=opened, saved=saved)
 
 
 def fit(
@@ -284,9 +318,17 @@ class Fit:
         columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
         return Frame({**columns, "weight": np.asarray(values)})
 
-    def ground(self, data: Dataset, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> Grounding:
-        """The model on other data, with the codes of the training's vocabulary."""
-        return ground(bind(self.learned.spec, data, self.learned.vocabulary), budget, progress)
+    def ground(
+        self,
+        data: Dataset,
+        budget: int = DEFAULT_BUDGET,
+        progress: Progress = lambda name: None,
+        *,
+        engine: str | OpenEngine = "duckdb",
+        keep: str | os.PathLike[str] | SavedBlocks | None = None,
+    ) -> Grounding:
+        """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
+        return _ground(self.learned.spec, data, self.learned.vocabulary, budget, progress, engine, keep)
 
     def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET) -> Prediction:
         """Marginals of every missing value; the known ones are evidence."""

@@ -33,10 +33,11 @@ def in_checkout(folder):
     return folder
 
 
-def test_tutorial(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("page", "made"), [("tutorial.md", "predictions.csv"), ("grounding.md", "links.parquet")])
+def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(in_checkout(tmp_path))
     ran = 0
-    for language, text in blocks("docs/tutorial.md"):
+    for language, text in blocks(f"docs/{page}"):
         if language == "console":
             for line in text.splitlines():
                 words = shlex.split(line.removeprefix("$ "))
@@ -51,7 +52,7 @@ def test_tutorial(tmp_path, monkeypatch, capsys):
             runpy.run_path(str(tmp_path / "example.py"))
             ran += 1
     assert ran >= 8
-    assert (tmp_path / "predictions.csv").exists()
+    assert (tmp_path / made).exists()
 
 
 def test_the_backend_of_the_docs_works(tmp_path, monkeypatch):

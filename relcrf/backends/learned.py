@@ -11,7 +11,7 @@ import numpy as np
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
-from relcrf.grounding.ground import Grounding
+from relcrf.grounding.grounding import Grounding
 from relcrf.model.spec import ModelSpec, OpenDomain
 
 

@@ -22,12 +22,15 @@ from relcrf.cli.output import (
     DataOption,
     HoldOption,
     JsonOption,
+    KeepOption,
     MemoryOption,
     SetOption,
     SplitOption,
     console,
+    kept_blocks,
     messages,
     note,
+    note_kept,
     print_json,
     settings,
     table,
@@ -39,7 +42,7 @@ from relcrf.data.frame import require_writable
 from relcrf.data.splits import read_split
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
-from relcrf.grounding.ground import Grounding
+from relcrf.grounding.grounding import Grounding
 
 
 def _hidden(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:
@@ -71,6 +74,7 @@ def train(
     resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False,
     force: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if learning does not converge.")] = False,
+    keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
@@ -86,7 +90,8 @@ def train(
     started = time.perf_counter()
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
-        grounding = loaded.ground(Dataset(data, memory=memory), budget, progress=watch.grounding)
+        saved = kept_blocks(keep)
+        grounding = loaded.ground(Dataset(data, memory=memory), budget, keep=saved, progress=watch.grounding)
         seconds_ground = time.perf_counter() - started
         hidden = _hidden(grounding, split, hold)
         problem = api.training_problem(grounding, hidden)
@@ -116,6 +121,7 @@ def train(
         return
     warn(loaded.warnings)
     _note_default(hidden, split)
+    note_kept(saved)
     for text in grounding.bound.notes:
         note(text)
     if not learned.converged:
@@ -134,6 +140,7 @@ def predict(
     attribute: Annotated[str | None, typer.Option(help="Which predicted attribute, where there are several.")] = None,
     split: SplitOption = None,
     hold: HoldOption = None,
+    keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
@@ -147,7 +154,8 @@ def predict(
     fit = api.load_fit(run)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
-        grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding)
+        saved = kept_blocks(keep)
+        grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=saved)
         watch.phase("inferring")
         hidden = _hidden(grounding, split, hold)
         found = api.predict(fit, grounding, hidden=hidden)
@@ -175,6 +183,7 @@ def predict(
         )
         return
     _note_default(hidden, split)
+    note_kept(saved)
     for template, count in found.unseen_keys.items():
         note(f"{count:,} keys of template '{template}' were never seen in training; their weights are 0")
     for name, frame in frames.items():
@@ -193,6 +202,7 @@ def evaluate(
         typer.Option("--backend", "-b", help="Systems to compare; repeatable. Default: local and ess."),
     ] = None,
     setting: SetOption = None,
+    keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
@@ -203,13 +213,14 @@ def evaluate(
     """
     dataset = Dataset(data, memory=memory)
     plan = api.require_plan(dataset, split)
+    saved = kept_blocks(keep)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
         if target.is_dir():
             if backend or setting:
                 raise UsageError(Diagnostic("E342", "a run folder has its backend and settings already"))
             fit = api.load_fit(target)
-            grounding = fit.ground(dataset, budget, watch.grounding)
+            grounding = fit.ground(dataset, budget, watch.grounding, keep=saved)
             folds = split_by(grounding, plan)
             scored = [
                 api.score_fold(fit, grounding, folds.held_out([value]), value)
@@ -222,7 +233,7 @@ def evaluate(
             systems = backend or ["local", "ess"]
             for name in systems:
                 make(name, **chosen)
-            grounding = loaded.ground(dataset, budget, progress=watch.grounding)
+            grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
             folds = split_by(grounding, plan)
             held = list(dict.fromkeys(hold or plan.hold or folds.values))
             folds.held_out(held)
@@ -231,6 +242,8 @@ def evaluate(
                 for value in held:
                     watch.phase(f"{name}: {value} held out")
                     scored.append(api.evaluate_fold(loaded, grounding, folds, value, name, **chosen))
+    if not as_json:
+        note_kept(saved)
     _report(scored, str(plan), as_json=as_json)
 
 

@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, inspect, language, learn
+from relcrf.cli import demo, ground, inspect, language, learn
 from relcrf.cli.output import messages, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 
@@ -27,7 +27,7 @@ app = typer.Typer(
 for command in (
     inspect.check,
     inspect.plan,
-    inspect.ground,
+    ground.ground,
     learn.train,
     learn.predict,
     learn.evaluate,
@@ -62,6 +62,8 @@ def _refuse(error: RelcrfError) -> NoReturn:
 
 
 INTERRUPTED = 130
+UNREAD = 141
+"""As of a program that the system ends because nobody reads what it writes."""
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 """What a wrong command line raises: click's class, of which typer may bring a copy of its own."""
@@ -78,6 +80,18 @@ def _line(error: Exception) -> str:
 
 def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
+    try:
+        _run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(UNREAD)
+    except SystemExit as end:
+        # Where nobody reads the output any more (`| head`), rich and typer end with 1, as relcrf never does.
+        sys.exit(UNREAD if end.code == 1 else end.code)
+
+
+def _run() -> None:
     try:
         code = app(standalone_mode=False)
         if isinstance(code, int) and code:
@@ -108,8 +122,7 @@ def run() -> None:
             )
         )
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        raise
     except OSError as error:
         message = f"'{error.filename}' cannot be read or written: {(error.strerror or str(error)).lower()}"
         _refuse(UsageError(Diagnostic("E314", message, hint="name another place")))

@@ -15,8 +15,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from relcrf.data.store import DEFAULT_MEMORY
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
+from relcrf.grounding.saved import SavedBlocks
 from relcrf.learning.lbfgs import State
 
 ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
@@ -24,7 +25,9 @@ DataOption = Annotated[
     str, typer.Option("--data", "-d", help="A folder of tables, a dataset.toml, a database file or postgresql://...")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-MemoryOption = Annotated[str, typer.Option("--memory", help="Limit of DuckDB's buffers, such as 500MB.")]
+MemoryOption = Annotated[
+    str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
+]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
 SplitOption = Annotated[
     str | None,
@@ -38,6 +41,10 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
 ]
 
+KeepOption = Annotated[
+    Path | None, typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not.")
+]
+
 MEMORY = DEFAULT_MEMORY
 BUDGET = DEFAULT_BUDGET
 
@@ -48,6 +55,7 @@ messages = Console(stderr=True)
 def print_json(value: Any) -> None:
     """One JSON object on standard output; a number that is none becomes null."""
     sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False) + "\n")
+    sys.stdout.flush()
 
 
 def _plain(value: Any) -> Any:
@@ -112,6 +120,18 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(Diagnostic("E306", f"'{pair}' is no setting", hint="write --set name=value"))
         out[name.strip()] = value.strip()
     return out
+
+
+def kept_blocks(folder: Path | None) -> SavedBlocks | None:
+    """The blocks of the folder of --keep."""
+    return None if folder is None else SavedBlocks(folder)
+
+
+def note_kept(saved: SavedBlocks | None) -> None:
+    """Says which blocks of a folder were there and which were made."""
+    if saved is not None:
+        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.found), ("made", saved.made)) if names]
+        note(f"{saved.folder}: {'; '.join(parts) or 'no block is needed'}")
 
 
 class Watch:

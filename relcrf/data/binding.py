@@ -88,7 +88,7 @@ class _Binder(Bags):
         for number, (table, column) in enumerate(self._columns_of(domain.name)):
             # Cells are made distinct as they are, and cleaned after that: there are few, and cleaning is slow.
             spelling = f"cells.{domain.name}.{number}"
-            self._read_from(domain.name, table)
+            self._read_from(domain.name, self.dataset.find(table.name) or table)  # of a column of lists, its table
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
             with self._reading(table):
                 self._sql(

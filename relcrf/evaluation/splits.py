@@ -9,7 +9,7 @@ import numpy as np
 
 from relcrf.data.splits import HIDDEN, ColumnSplit, FoldSplit, HideSplit, SplitPlan, read_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
-from relcrf.grounding.ground import Grounding
+from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, argument_codes
 
 

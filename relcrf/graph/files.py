@@ -119,7 +119,7 @@ def _features(folder: Path, facts: Mapping[str, Any]) -> AbstractFeatures:
             return Keyed(_column(folder, facts["key"]), _column(folder, facts["values"]), facts["n_keys"])
         case "sparse":
             row_start, column, values = (_column(folder, facts[name]) for name in ("row_start", "column", "values"))
-            return Sparse(row_start, column, values.reshape(-1), facts["n_features"])
+            return Sparse(row_start, column, values.reshape(-1), facts["n_features"])  # its file has a row a binding
         case "tiled":
             return Tiled(_features(folder, facts["tile"]), facts["times"])
     raise ValueError(f"unknown features '{facts['kind']}'")

@@ -1,10 +1,9 @@
-"""Grounds a model on its bound tables: the mega-sample, and the way back from it to keys and templates."""
+"""Grounds a model on its bound tables: the mega-sample, one factor graph of everything."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,72 +11,19 @@ from relcrf.data.bound import Bound
 from relcrf.errors import listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.weights import WeightLayout
-from relcrf.grounding.blocks import Block, BlockMaker, Task, TemplateInfo
+from relcrf.grounding.blocks import Block, BlockMaker, Task
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import Progress, derive_all, facts_of
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET, require
+from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import Facts, lower_template
 from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
-from relcrf.grounding.variables import (
-    VariableBlock,
-    argument_texts,
-    make_random_relations,
-    states_of,
-    variable_blocks,
-)
+from relcrf.grounding.variables import make_random_relations, states_of, variable_blocks
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import ModelSpec, Template
-
-
-@dataclass(frozen=True)
-class Grounding:
-    """A ground graph with its way back.
-
-    Args:
-        states: of each variable in the data, shape (n_variables,), int32; -1 where missing.
-        templates: one for each block of weights.
-        group_names: the template of each group of the graph. One whose formula looks at evidence has a group for each
-            case of the evidence that does not decide the formula, so perhaps none.
-        bindings: of each template, by name.
-        domains: the values of every domain, in the order of the codes.
-    """
-
-    spec: ModelSpec
-    bound: Bound
-    graph: FactorGraph
-    blocks: tuple[VariableBlock, ...]
-    states: np.ndarray
-    templates: tuple[TemplateInfo, ...]
-    group_names: tuple[str, ...]
-    bindings: Mapping[str, int]
-    domains: Mapping[str, tuple[str, ...]]
-
-    def block_of(self, variable: int) -> VariableBlock:
-        """The block that a variable belongs to."""
-        return next(b for b in self.blocks if b.start <= variable < b.start + b.count)
-
-    @cached_property
-    def latent(self) -> np.ndarray:
-        """Which variables are never observed, shape (n_variables,), bool."""
-        return np.repeat([b.is_latent for b in self.blocks], [b.count for b in self.blocks]).astype(bool)
-
-    @cached_property
-    def _arguments(self) -> dict[str, list[np.ndarray]]:
-        return {}
-
-    def arguments(self, block: VariableBlock) -> list[np.ndarray]:
-        """The keys and values that tell a block's variables apart, as text: a column for each of `block.sorts`."""
-        if block.name not in self._arguments:
-            self._arguments[block.name] = argument_texts(self.bound, block)
-        return self._arguments[block.name]
-
-    def label(self, variable: int) -> str:
-        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
-        block = self.block_of(variable)
-        return block.spell(tuple(str(column[variable - block.start]) for column in self.arguments(block)))
+from relcrf.model.spec import Template
 
 
 def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:

@@ -103,11 +103,12 @@ class GrowingGroup:
         is_sparse = not is_one_each
         key = self._finished_key(place_of, max(self._width, 1) if is_sparse else 1)
         values = self._values.finish() if self._values is not None else None
+        row_start = self._row_start.finish() if self._row_start is not None else None
         if not is_sparse:
             implicit = np.empty((0, 1), dtype=np.float32)
             return scope, Keyed(key, implicit if values is None else values, n_keys)
-        assert self._row_start is not None
-        row_start, width = self._row_start.finish(), max(self._width, 1)
+        assert row_start is not None
+        width = max(self._width, 1)
         flat = np.empty(0, dtype=np.float32) if values is None else values.reshape(-1)
         return scope, Sparse(row_start if width == 1 else row_start * width, key, flat, n_keys * width)
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,7 +11,8 @@ import time
 import numpy as np
 import pytest
 from command import json_command, relcrf_command
-from tables import small_web
+from spark import MASTER
+from tables import small_web, write_tables
 
 import relcrf
 from relcrf.resources import shipped
@@ -54,15 +56,114 @@ def test_plan_and_ground_agree(relcrf_, relcrf_json, web):
     assert set(plan["templates"]) == {"prior", "word", "linked"}
     for name, row in grounded["templates"].items():
         assert {k: plan["templates"][name][k] for k in row} == row
-    assert relcrf_("plan", MODEL, "--data", web)[0] == 0
+    code, out, _ = relcrf_("plan", MODEL, "--data", web, "--exact")
+    assert code == 0 and "worst hub" in out and "rows x each" not in out
 
 
-def test_ground_shows_the_factors_of_a_variable(relcrf_json, web):
-    code, found = relcrf_json("ground", MODEL, "--data", web, "--show", "Page(p3).category")
-    assert code == 0
+def test_plan_tells_hubs_and_repeated_rows(relcrf_, relcrf_json, tmp_path):
+    model = tmp_path / "m.rcrf"
+    model.write_text(
+        "domain S = { a, b, c, d }\nentity M\nentity N { predict d : bool }\nrelation R(x: N, y: N)\n"
+        "predict relation warm(m: M, s: S)\n"
+        "template pair(m: M, s: S, t: S) where s < t over warm(m, s), warm(m, t)\n"
+        "template near(x: N, y: N) where R(x, z) and R(y, z) over x.d, y.d\n"
+    )
+    names = [f"n{k}" for k in range(6)]
+    tables = {"n": [{"id": k} for k in (*names, "hub")], "r": [{"x": x, "y": "hub"} for x in names]}
+    data = write_tables(tmp_path / "data", m=[{"id": k} for k in range(7)], **tables)
+    code, out, _ = relcrf_("plan", model, "--data", data)
+    assert code == 0 and "7 x 6" in out and "N 'hub', 6 x 6 rows" in out
+    code, found = relcrf_json("plan", model, "--data", data)
+    pair = found["templates"]["pair"]
+    assert (pair["bindings"], pair["rows"], pair["held"], pair["hub"]) == (42, 7, 6, "")
+    assert found["templates"]["near"]["hub"] == "N 'hub', 6 x 6 rows"
+    # What is held counts: 42 bindings are six for each row. And what is refused names the hub, as grounding does.
+    for command in ("plan", "ground"):
+        code, _, err = relcrf_(command, model, "--data", data, "--budget", 30)
+        assert code == 2 and err.count("error[E320]") == 1 and "'near'" in err and "worst hub is N 'hub'" in err
+
+
+def test_ground_shows_the_factors_of_a_variable(relcrf_, relcrf_json, web, tmp_path):
+    command = ("ground", MODEL, "--data", web, "--show", "Page(p3).category")
+    code, found = relcrf_json(*command)
+    assert code == 0 and found["total"] == len(found["factors"])
     by_template = {f["template"] for f in found["factors"]}
     assert by_template == {"prior", "word", "linked"}
     assert all("Page(p3).category" in f["scope"] for f in found["factors"])
+    code, some = relcrf_json(*command, "--limit", 2)
+    assert (some["factors"], some["total"]) == (found["factors"][:2], found["total"])
+    assert relcrf_(*command, "--out", tmp_path / "f.csv")[0] == 0
+    with (tmp_path / "f.csv").open() as file:
+        assert [r["scope"] for r in csv.DictReader(file)] == [f["scope"] for f in found["factors"]]
+
+
+def test_ground_shows_the_instances_of_a_template(relcrf_, relcrf_json, web, tmp_path):
+    command = ("ground", MODEL, "--data", web, "--show", "linked")
+    code, found = relcrf_json(*command)
+    assert code == 0 and len(found["instances"]) == 20 < found["total"]
+    assert set(found["instances"][0]) == {"a", "b", "a.category", "b.category", "1"}
+    code, out, _ = relcrf_(*command, "--limit", 3)
+    assert code == 0 and f"the first 3 of {found['total']} rows" in out and "None" not in out
+    for limit, rows in (((), found["total"]), (("--limit", 5), 5)):
+        assert relcrf_(*command, *limit, "--out", tmp_path / "links.csv")[0] == 0
+        with (tmp_path / "links.csv").open() as file:
+            written = list(csv.DictReader(file))
+        assert len(written) == rows
+    assert [(r["a"], r["b"]) for r in written] == [(r["a"], r["b"]) for r in found["instances"][:5]]
+    code, found = relcrf_json(*command, "--out", tmp_path / "links.parquet")
+    assert (code, found["instances"], found["out"]) == (0, [], str(tmp_path / "links.parquet"))
+
+
+def test_blocks_are_kept(relcrf_, relcrf_json, web, tmp_path):
+    keep = ("--keep", tmp_path / "blocks")
+    code, first = relcrf_json("ground", MODEL, "--data", web, *keep)
+    assert (code, first["kept"]) == (0, {"found": [], "made": ["prior", "word", "linked"]})
+    _, again = relcrf_json("ground", MODEL, "--data", web, *keep)
+    assert again["kept"] == {"found": ["prior", "word", "linked"], "made": []}
+    assert again["templates"] == first["templates"]
+    run = tmp_path / "run"
+    for command in (("train", MODEL, "--out", run), ("ground", MODEL), ("evaluate", MODEL, "--split", "school")):
+        code, _, err = relcrf_(*command, "--data", web, *keep)
+        assert code == 0 and "found prior, word, linked" in err, err
+    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "plain")[0] == 0
+    assert (run / "weights.npy").read_bytes() == (tmp_path / "plain" / "weights.npy").read_bytes()
+    code, _, err = relcrf_("predict", run, "--data", web, *keep)
+    assert code == 0 and "blocks: " in err
+    (tmp_path / "file").write_text("")
+    code, _, err = relcrf_("ground", MODEL, "--data", web, "--keep", tmp_path / "file")
+    assert code == 2 and "E314" in err
+
+
+def test_ground_on_a_server(relcrf_json, web, postgres):
+    _, here = relcrf_json("ground", MODEL, "--data", web)
+    url = postgres.new_database()
+    code, there = relcrf_json("ground", MODEL, "--data", web, "--engine", "postgres", "--url", url)
+    assert code == 0 and there["templates"] == here["templates"]
+
+
+@pytest.mark.slow
+def test_ground_on_spark(relcrf_json, web, spark):
+    _, here = relcrf_json("ground", MODEL, "--data", web, "--show", "linked")
+    code, there = relcrf_json(
+        "ground", MODEL, "--data", web, "--show", "linked", "--engine", "spark", "--master", MASTER
+    )
+    assert code == 0 and there == here
+
+
+@pytest.mark.parametrize("arguments", [("explain-error", "E101"), ("ground", MODEL, "--data", "WEB"),
+                                       ("ground", MODEL, "--data", "WEB", "--json"), ("--version",),
+                                       ("plan", MODEL, "--data", "nowhere", "--json")])  # fmt: skip
+def test_output_that_nobody_reads(web, arguments):
+    """As in `relcrf ... | head`: no word, and the exit code of a program that the system ends for it."""
+    read, write = os.pipe()
+    os.close(read)
+    words = [str(web) if a == "WEB" else str(a) for a in arguments]
+    code = "from relcrf.cli.main import run; run()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], stdout=write, stderr=subprocess.PIPE, text=True, timeout=60
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, "")
 
 
 def test_a_cross_product_is_stopped_by_the_budget(relcrf_, web, tmp_path):
@@ -146,6 +247,19 @@ def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
         (("evaluate", MODEL, "--data", "WEB", "--split", "scool"), 3, "did you mean 'school'?"),
         (("evaluate", MODEL, "--data", "WEB", "--split", "school", "--hold", "s9"), 2, "E340"),
         (("ground", MODEL, "--data", "WEB", "--show", "Page(zz).category"), 2, "E313"),
+        (("ground", MODEL, "--data", "WEB", "--show", "lined"), 2, "did you mean 'linked'?"),
+        (("ground", MODEL, "--data", "WEB", "--show", "linked", "--out", "x.txt"), 2, "E312"),
+        (("ground", MODEL, "--data", "WEB", "--out", "x.csv"), 2, "E300"),
+        (("ground", MODEL, "--data", "WEB", "--show", "linked", "--limit", "-1"), 2, "E300"),
+        (("ground", MODEL, "--data", "nowhere", "--engine", "postgres"), 2, "needs the URL"),
+        (("ground", MODEL, "--data", "WEB", "--engine", "postgrs"), 2, "did you mean 'postgres'?"),
+        (("ground", MODEL, "--data", "WEB", "--url", "postgresql://a@b/c"), 2, "--engine postgres"),
+        (("ground", MODEL, "--data", "WEB", "--engine", "postgres", "--master", "local[2]"), 2, "E372"),
+        (
+            ("ground", MODEL, "--data", "WEB", "--engine", "postgres", "--url", "postgresql://a@127.0.0.1:1/c"),
+            3,
+            "E371",
+        ),
         (("plan", MODEL, "--data", "WEB", "--memory", "much"), 2, "E311"),
         (("plan", MODEL), 2, "--data"),
         (("fly",), 2, "fly"),

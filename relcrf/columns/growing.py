@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import weakref
 from collections import Counter
 from dataclasses import dataclass, field
@@ -50,7 +49,8 @@ class GrowingColumn:
         self._storage, self._path, self._dtype, self._width = storage, path, dtype, width
         self._row = (width,) if width else ()
         self._buffer = np.empty((0, *self._row), dtype=dtype)
-        self._file: IO[bytes] | None = None
+        self._has_file = False
+        """Its file is open only while it is written to: there may be more columns than open files."""
         self._in_memory = 0
         """Bytes that the storage counts for it."""
         self.size = 0
@@ -63,18 +63,16 @@ class GrowingColumn:
     def __del__(self) -> None:
         """Of a column that was neither finished nor taken nothing is left."""
         _give_back(self._storage, self._in_memory)
-        if self._file is not None and not self._file.closed:
-            self._file.close()
+        if self._has_file:
             self._path.unlink(missing_ok=True)
 
     def append(self, values: np.ndarray) -> None:
         """Adds values at the end; they are cast to the column's type."""
         values = np.ascontiguousarray(values, dtype=self._dtype)
-        if self._file is None and self._storage.used + values.nbytes > self._storage.limit:
+        if not self._has_file and self._storage.used + values.nbytes > self._storage.limit:
             self._to_file()
-        if self._file is not None:
-            self._file.write(values.reshape(-1).view(np.uint8).data)
-            self._storage.written += values.nbytes
+        if self._has_file:
+            self._write(values)
         else:
             self._reserve(self.size + len(values))
             self._buffer[self.size : self.size + len(values)] = values
@@ -87,34 +85,34 @@ class GrowingColumn:
 
         An array in memory counts as used for as long as it lives.
         """
-        if self._file is None:
+        if not self._has_file:
             self._buffer.resize((self.size, *self._row), refcheck=False)
             out = self._buffer
             weakref.finalize(out, _give_back, self._storage, out.nbytes)
             self._in_memory = 0
         else:
-            _write_header(self._file, self._dtype, (self.size, *self._row))
-            self._file.close()
+            with self._path.open("r+b") as file:
+                _write_header(file, self._dtype, (self.size, *self._row))
             out = open_column(self._path)
+            self._has_file = False
         del self._buffer
         out.flags.writeable = False
         return out
 
     def take(self) -> np.ndarray:
         """The whole column as an array of the caller's own; the column and its file are gone."""
-        if self._file is None:
+        if not self._has_file:
             out = self._buffer
             del self._buffer
             out.resize((self.size, *self._row), refcheck=False)
             _give_back(self._storage, self._in_memory)
             self._in_memory = 0
             return out
-        self._file.flush()
-        self._file.close()
         with self._path.open("rb") as file:
             _write_header_skipped(file, self._dtype, self._row)
             out = np.fromfile(file, dtype=self._dtype).reshape(-1, *self._row)
-        os.unlink(self._path)
+        self._path.unlink()
+        self._has_file = False
         return out
 
     def _reserve(self, rows: int) -> None:
@@ -123,14 +121,18 @@ class GrowingColumn:
             self._buffer.resize((max(rows, FIRST_ROWS, len(self._buffer) * 3 // 2), *self._row), refcheck=False)
 
     def _to_file(self) -> None:
-        self._file = self._path.open("wb", buffering=1 << 13)
-        _write_header(self._file, self._dtype, (0, *self._row))
-        values = self._buffer[: self.size]
-        self._file.write(values.reshape(-1).view(np.uint8).data)
-        self._storage.written += values.nbytes
+        with self._path.open("wb") as file:
+            _write_header(file, self._dtype, (0, *self._row))
+        self._has_file = True
+        self._write(self._buffer[: self.size])
         _give_back(self._storage, self._in_memory)
         self._in_memory = 0
         self._buffer = np.empty((0, *self._row), dtype=self._dtype)
+
+    def _write(self, values: np.ndarray) -> None:
+        with self._path.open("ab") as file:
+            file.write(values.reshape(-1).view(np.uint8).data)
+        self._storage.written += values.nbytes
 
 
 def open_column(path: Path) -> np.ndarray:

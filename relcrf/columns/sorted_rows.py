@@ -19,7 +19,7 @@ from relcrf.columns.growing import Storage
 BUCKET_ROWS = 1 << 18
 """Rows that a bucket should have: some ten megabytes while it is sorted."""
 MOST_BUCKETS = 1 << 8
-"""Each may be an open file."""
+"""Each may be a file."""
 DEAL_ROWS = 1 << 18
 """Rows that are gathered before they are dealt to the buckets."""
 KEY_BITS = 64

@@ -241,31 +241,30 @@ import numpy as np
 from relcrf.columns.growing import Storage
 from relcrf.columns.sorted_rows import SortedRows, Whole
 
-def resident(what="VmRSS"):
-    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith(what))) / 1000
+def peak():
+    # ru_maxrss would begin with what the parent had
+    return int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))) / 1000
 
 rows, things = 20_000_000, 5_000_000
 rng = np.random.default_rng(0)
 storage = Storage(Path(sys.argv[1]), 20_000_000)
-before = resident()
+before = peak()
 sorter = SortedRows((Whole("a", 0, things), Whole("b", 0, things)), rows, storage)
 batch = 100_000
 for _ in range(rows // batch):
     sorter.add({name: rng.integers(things, size=batch, dtype=np.int32) for name in "ab"})
 kept = [storage.column(np.int32, name=name) for name in "ab"]
-last, n, most = -1, 0, resident()
+last, n = -1, 0
 for bucket in sorter.buckets():
     key = bucket["a"].astype(np.int64) * things + bucket["b"]
     assert key[0] > last and (key[1:] >= key[:-1]).all()
     last, n = key[-1], n + len(key)
     for column, name in zip(kept, "ab"):
         column.append(bucket[name])
-    most = max(most, resident())
 assert n == rows
 for column in kept:
     column.finish()
-peak = resident("VmHWM")  # ru_maxrss would count the process that started this one
-print(before, peak)
+print(before, peak())
 """
 
 

@@ -1,10 +1,10 @@
 """Spark beside one process: equal rows and weights, an executor killed in the middle, and what an iteration costs.
 
-    python benchmarks/spark.py --shards 16
+    python benchmarks/spark.py --pages 50000
 
-Needs the extra `spark` and Java. Two executors of Spark run on this machine, each a process of its own with one core. The
-shards are a small logistic regression, slowed down; the overhead is that of an evaluation that computes nothing, with
-weights and a gradient of a useful size.
+Needs the extra `spark` and Java. Two executors of Spark run on this machine, each a process of its own with one core. An
+ESS-CRF is trained on a synthetic web of many sites, cut into shards, in one process, by two processes and on Spark, once
+with an executor killed. The overhead is that of an evaluation that computes nothing, with as many weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import relcrf
+from relcrf import api
+from relcrf.backends.base import Monitor, Problem
+from relcrf.backends.registry import make
+from relcrf.backends.sharded import release, shard
 from relcrf.data.binding import bind
 from relcrf.errors import UsageError
 from relcrf.execution.base import AbstractExecutor
@@ -38,30 +41,26 @@ from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.engines.spark import SparkEngine
 from relcrf.grounding.ground import prepare
 from relcrf.grounding.lower import lower_template
-from relcrf.learning.lbfgs import Lbfgs
+from relcrf.learning.lbfgs import State
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 from checksum import checksum
 from executor_processes import executor_pids, gone
-from logistic_shards import N_WEIGHTS, LogisticLoss, make_shards
 from web import make_web
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).resolve().parent.parent
-MANY_WEIGHTS = 50_000
-"""Of the evaluations that measure the overhead."""
-PAUSE = 0.02
-"""Seconds that each shard takes at least, so that an executor can be killed in the middle of an evaluation."""
-KILL_AT = 8
-"""The evaluation in which an executor is killed."""
+SHARD_MEMORY = 10_000_000
+"""Bytes of a worker: small, so that there are many shards."""
+KILL_AT = 4
+"""The iteration in which an executor is killed."""
 
 
-def ground(session: SparkSession, folder: Path, pages: int) -> bool:
+def ground(session: SparkSession, folder: Path) -> bool:
     """Whether Spark and DuckDB ground the same rows of a synthetic web."""
-    make_web(folder / "web", pages)
     bound = bind(relcrf.load(ROOT / "models" / "webkb.rcrf").spec, relcrf.Dataset(folder / "web"))
     prepare(bound)
     facts = facts_of(bound)
@@ -92,94 +91,105 @@ def nothing(shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
 
 @dataclass
 class Learnt:
+    """What a training gave: all vectors of weights, one after the other, and the seconds of each iteration."""
+
     weights: np.ndarray
     seconds: list[float]
-    """Of each evaluation."""
+
+
+class Clock(Monitor):
+    """Takes the time of each iteration, and kills a process in the middle of one."""
+
+    def __init__(self, victim: int | None) -> None:
+        self.victim, self.last, self.seconds = victim, time.perf_counter(), []
+
+    def step(self, stage: str, state: State, max_iterations: int) -> None:
+        now = time.perf_counter()
+        self.seconds.append(now - self.last)
+        self.last = now
+        if self.victim is not None and len(self.seconds) == KILL_AT:
+            threading.Timer(0.05, os.kill, (self.victim, signal.SIGKILL)).start()
 
 
 def learn(
-    executor: AbstractExecutor, shards: list[Path], iterations: int, before: Callable[[int], None] = lambda n: None
+    problem: Problem, executor: AbstractExecutor | None, folder: Path, iterations: int, victim: int | None = None
 ) -> Learnt:
-    seconds: list[float] = []
-
-    def objective(point: np.ndarray) -> tuple[float, np.ndarray]:
-        before(len(seconds))
-        start = time.perf_counter()
-        found = executor.map_reduce(LogisticLoss(PAUSE), shards, point)
-        seconds.append(time.perf_counter() - start)
-        return found
-
-    optimiser = Lbfgs(tolerance=0.0, value_tolerance=0.0, max_iterations=iterations)
-    state = optimiser.minimise(objective, optimiser.start(objective, np.zeros(N_WEIGHTS)))
-    return Learnt(state.point, seconds)
+    """Trains an ESS-CRF in shards, or in one piece without an executor."""
+    clock = Clock(victim)
+    pieces = problem
+    if executor is not None:
+        folder.mkdir()
+        pieces = shard(problem, executor, folder, SHARD_MEMORY)
+        clock.last = time.perf_counter()
+    learned = make("ess", max_iterations=iterations, tolerance=1e-12).fit(pieces, clock)
+    release()
+    return Learnt(np.concatenate([learned.vectors[name] for name in sorted(learned.vectors)]), clock.seconds)
 
 
-def overhead(executor: AbstractExecutor, shards: list[Path], times: int) -> float:
+def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, times: int) -> float:
     """Median seconds of an evaluation that computes nothing."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
-        executor.map_reduce(nothing, shards, np.zeros(MANY_WEIGHTS))
+        executor.map_reduce(nothing, shards, np.zeros(n_weights))
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 
 
-def kill(pid: int) -> Callable[[int], None]:
-    """Kills the process 50 ms into evaluation KILL_AT."""
-
-    def before(evaluation: int) -> None:
-        if evaluation == KILL_AT:
-            threading.Timer(0.05, os.kill, (pid, signal.SIGKILL)).start()
-
-    return before
-
-
 def say(name: str, learnt: Learnt) -> None:
     median, worst = statistics.median(learnt.seconds), max(learnt.seconds[1:])
-    print(f"{name:24} median {median:6.3f} s an evaluation, worst but the first {worst:6.3f} s", flush=True)
+    print(f"{name:24} median {median:6.3f} s an iteration, worst but the first {worst:6.3f} s", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shards", type=int, default=16)
-    parser.add_argument("--iterations", type=int, default=30)
-    parser.add_argument("--pages", type=int, default=100_000, help="of the web that is grounded")
-    parser.add_argument("--quick", action="store_true", help="8 shards, 12 iterations, 5,000 pages")
+    parser.add_argument("--iterations", type=int, default=20, help="of each of the two optimisations")
+    parser.add_argument("--pages", type=int, default=50_000)
+    parser.add_argument("--quick", action="store_true", help="4 iterations, 2,000 pages")
     options = parser.parse_args()
     if options.quick:
-        options.shards, options.iterations, options.pages = 8, 12, 5_000
+        options.iterations, options.pages = 4, 2_000
 
     try:
         demand_spark()
     except UsageError as error:
         sys.exit(str(error))
     with tempfile.TemporaryDirectory() as folder:
-        shards = make_shards(Path(folder), options.shards)
+        place = Path(folder)
+        make_web(place / "web", options.pages, sites=100)
+        grounding = relcrf.load(ROOT / "models" / "webkb.rcrf").ground(relcrf.Dataset(place / "web"))
+        problem = api.training_problem(grounding)
+        n_weights = problem.graph.layout.size
         start = time.perf_counter()
         session = spark_session("local-cluster[2,1,1024]")
         print(f"Spark starts in {time.perf_counter() - start:.1f} s", flush=True)
-        equal = ground(session, Path(folder), options.pages)
+        equal = ground(session, place)
         on_spark = SparkExecutor(session)
 
-        serial = learn(SerialExecutor(), shards, options.iterations)
-        say("one process", serial)
+        whole = learn(problem, None, place / "whole", options.iterations)
+        say("in one piece", whole)
+        serial = learn(problem, SerialExecutor(), place / "serial", options.iterations)
+        say("in shards", serial)
+        shards = sorted((place / "serial").glob("shard*"))
         with PoolExecutor(2) as pool:
-            pooled = learn(pool, shards, options.iterations)
+            pooled = learn(problem, pool, place / "pool", options.iterations)
             say("2 processes", pooled)
-            pool_overhead = overhead(pool, shards, 10)
-        sparked = learn(on_spark, shards, options.iterations)
+            pool_overhead = overhead(pool, shards, n_weights, 10)
+        sparked = learn(problem, on_spark, place / "spark", options.iterations)
         say("Spark, 2 executors", sparked)
-        spark_overhead = overhead(on_spark, shards, 10)
+        spark_overhead = overhead(on_spark, shards, n_weights, 10)
         victim = executor_pids()[0]
-        killed = learn(on_spark, shards, options.iterations, kill(victim))
+        killed = learn(problem, on_spark, place / "killed", options.iterations, victim)
         say("Spark, one killed", killed)
         session.stop()
 
     others = (pooled, sparked, killed)
     result = {
-        "shards": options.shards,
-        "weights": MANY_WEIGHTS,
+        "pages": options.pages,
+        "shards": len(shards),
+        "weights": n_weights,
         "weight_difference": max(float(np.abs(other.weights - serial.weights).max()) for other in others),
+        "weight_difference_in_one_piece": float(np.abs(whole.weights - serial.weights).max()),
         "checksums_equal": equal,
         "survived_kill": gone([victim]) and np.array_equal(killed.weights, serial.weights),
         "overhead_seconds_per_iteration": spark_overhead,

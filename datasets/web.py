@@ -24,11 +24,14 @@ OWN_KIND = 0.35
 """Share of links that stay within the category."""
 
 
-def make_web(folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0, hubs: float = 0.0) -> None:
+def make_web(
+    folder: Path, pages: int, links: int = 8, words: int = 100, seed: int = 0, hubs: float = 0.0, sites: int = 1
+) -> None:
     """Writes the tables of a web to a folder.
 
     Args:
         links, words: of each page.
+        sites: links stay within a site; so many there are, of equal size.
         hubs: share of links that go to popular pages, a few of them to thousands of links.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -44,6 +47,9 @@ def make_web(folder: Path, pages: int, links: int = 8, words: int = 100, seed: i
     if hubs:
         popular = rng.random(len(source)) < hubs
         target[popular] = (pages * rng.random(int(popular.sum())) ** 3).astype(target.dtype)
+    if sites > 1:
+        size = pages // sites
+        target = np.minimum(source // size * size + target % size, pages - 1)
 
     page = np.repeat(np.arange(pages, dtype=np.int32), words)
     # Word frequencies fall with rank as in text; the square makes a few words common and most rare.

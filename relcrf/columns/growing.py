@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import weakref
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -27,16 +29,18 @@ class Storage:
     used: int = 0
     written: int = 0
     """Bytes that went to files."""
-    _count: int = field(default=0, repr=False)
+    _names: Counter[str] = field(default_factory=Counter, repr=False)
 
     def column(self, dtype: np.dtype | type, width: int = 0, name: str | None = None) -> GrowingColumn:
         """A new column; of shape (n,), or (n, width) where a width is given.
 
         Args:
-            name: of its file, without the ending.
+            name: of its file, without the ending; columns of one name are numbered.
         """
-        self._count += 1
-        return GrowingColumn(self, self.folder / f"{name or f'column{self._count}'}.npy", np.dtype(dtype), width)
+        name = name or "column"
+        number, self._names[name] = self._names[name], self._names[name] + 1
+        file = f"{name}-{number}.npy" if number else f"{name}.npy"
+        return GrowingColumn(self, self.folder / file, np.dtype(dtype), width)
 
 
 class GrowingColumn:
@@ -47,12 +51,21 @@ class GrowingColumn:
         self._row = (width,) if width else ()
         self._buffer = np.empty((0, *self._row), dtype=dtype)
         self._file: IO[bytes] | None = None
+        self._in_memory = 0
+        """Bytes that the storage counts for it."""
         self.size = 0
         if storage.limit == 0:
             self._to_file()
 
     def __len__(self) -> int:
         return self.size
+
+    def __del__(self) -> None:
+        """Of a column that was neither finished nor taken nothing is left."""
+        _give_back(self._storage, self._in_memory)
+        if self._file is not None and not self._file.closed:
+            self._file.close()
+            self._path.unlink(missing_ok=True)
 
     def append(self, values: np.ndarray) -> None:
         """Adds values at the end; they are cast to the column's type."""
@@ -66,6 +79,7 @@ class GrowingColumn:
             self._reserve(self.size + len(values))
             self._buffer[self.size : self.size + len(values)] = values
             self._storage.used += values.nbytes
+            self._in_memory += values.nbytes
         self.size += len(values)
 
     def finish(self) -> np.ndarray:
@@ -77,6 +91,7 @@ class GrowingColumn:
             self._buffer.resize((self.size, *self._row), refcheck=False)
             out = self._buffer
             weakref.finalize(out, _give_back, self._storage, out.nbytes)
+            self._in_memory = 0
         else:
             _write_header(self._file, self._dtype, (self.size, *self._row))
             self._file.close()
@@ -91,7 +106,8 @@ class GrowingColumn:
             out = self._buffer
             del self._buffer
             out.resize((self.size, *self._row), refcheck=False)
-            _give_back(self._storage, out.nbytes)
+            _give_back(self._storage, self._in_memory)
+            self._in_memory = 0
             return out
         self._file.flush()
         self._file.close()
@@ -112,16 +128,23 @@ class GrowingColumn:
         values = self._buffer[: self.size]
         self._file.write(values.reshape(-1).view(np.uint8).data)
         self._storage.written += values.nbytes
-        self._storage.used -= values.nbytes
+        _give_back(self._storage, self._in_memory)
+        self._in_memory = 0
         self._buffer = np.empty((0, *self._row), dtype=self._dtype)
 
 
 def open_column(path: Path) -> np.ndarray:
-    """A finished column of a file, mapped; an empty one as an array, for nothing cannot be mapped."""
+    """A finished column of a file, mapped; an empty one as an array, for nothing cannot be mapped.
+
+    Raises:
+        OSError, ValueError: where the file is missing, or no whole column.
+    """
     with path.open("rb") as file:
         is_first = np.lib.format.read_magic(file) == (1, 0)
         read = np.lib.format.read_array_header_1_0 if is_first else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(file)
+        if file.tell() + math.prod(shape) * dtype.itemsize != path.stat().st_size:
+            raise ValueError(f"{path.name} is not as long as it says")
     if 0 in shape:
         return np.empty(shape, dtype=dtype)
     return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))

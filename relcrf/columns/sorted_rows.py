@@ -23,6 +23,8 @@ MOST_BUCKETS = 1 << 8
 DEAL_ROWS = 1 << 18
 """Rows that are gathered before they are dealt to the buckets."""
 KEY_BITS = 64
+MOST_BESIDE = 1 << 53
+"""Beside the key all numbers are of double precision: no field of larger whole numbers can stand there."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class SortedRows:
         beside: list[Field] = []
         for field in self._fields[1:]:
             if isinstance(field, Double) or beside or field.bits > room:
+                assert not isinstance(field, Whole) or -MOST_BESIDE <= field.low <= field.high <= MOST_BESIDE
                 beside.append(field)
             else:
                 keyed.append(field)
@@ -155,16 +158,19 @@ class SortedRows:
         else:
             batch = {name: np.concatenate([each[name] for each in waiting]) for name in waiting[0]}
         del waiting
-        first = batch[self._first.name].astype(np.int64, copy=False) - self._first.low
+        first = self._first.pack(batch[self._first.name], self._first.low)
         self.added += len(first)
-        bucket = first // self._width
+        bucket = None
+        if len(self._keys) > 1:  # to divide by a number and multiply is vectorised, divmod is not
+            bucket = first // np.uint64(self._width)
+            first -= bucket * np.uint64(self._width)
         key = np.zeros(len(first), dtype=np.uint64)
         for field, shift in self._keyed:
-            code = (first - bucket * self._width).astype(np.uint64) if field is self._first else None
-            code = field.pack(batch[field.name], field.low) if code is None else code
+            code = first if field is self._first else field.pack(batch[field.name], field.low)
             key |= code << np.uint64(shift)
-        payload = np.column_stack([batch[f.name] for f in self._beside]).astype(np.float64) if self._beside else None
-        if len(self._keys) == 1:
+        # To add 0.0 makes 0.0 of -0.0: equal numbers have equal bits, so that rows may come in any order.
+        payload = np.column_stack([batch[f.name] for f in self._beside]) + 0.0 if self._beside else None
+        if bucket is None:
             self._append(0, key, payload)
             return
         bucket = bucket.astype(np.uint16)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from relcrf.columns.sorted_rows import Single, SortedRows, Whole
 from relcrf.data.bound import find_entity, key_column
-from relcrf.data.coding import bad_rows, bad_value, scalar, text_of
+from relcrf.data.coding import bad_rows, numbered, row_number, scalar, text_of
 from relcrf.data.columns import Columns
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import bag_table
@@ -56,41 +58,57 @@ class Bags(Columns):
     def _list_column(table: RawTable, entity: Entity, column: str) -> tuple[RawTable, str, str, str | None] | None:
         """A bag that is a column of lists, as a table of its own: a row for each value."""
         key = key_column(table, entity)
-        if key is None:
-            return None
-        selected = f"raw.{quoted(key)} AS thing, unnest(raw.{quoted(column)}) AS value"
-        types = (table.type_of(key), table.type_of(column).removesuffix("[]"))
-        place = f"{table.place}, column '{column}'"
-        scan = f"(SELECT {selected} FROM {table.scan} AS raw)"
-        return RawTable(table.name, place, scan, ("thing", "value"), types), "thing", "value", None
+        keys = [] if key is None else [key]  # without keys the values are looked at alone
+        cells = ", ".join([*(f"raw.{quoted(k)}" for k in keys), f"unnest(raw.{quoted(column)}) AS {quoted(column)}"])
+        types = (*map(table.type_of, keys), table.type_of(column).removesuffix("[]"))
+        unnested = replace(
+            table,
+            scan=f"(SELECT {cells} FROM {table.scan} AS raw)",
+            columns=(*keys, column),
+            types=types,
+            numbered=f"(SELECT raw.{row_number(table)}, {cells} FROM {numbered(table)})",
+        )
+        return unnested, key or column, column, None
 
     def _bag(self, entity: Entity, attribute: AttributeDeclaration) -> None:
         found = self._bag_columns(entity, attribute)
-        if found is None or not isinstance(attribute.type, Bag):
+        if found is None:
             return
-        table, thing, value, count = found
-        own = find_entity(self.dataset, entity.name)
-        self._read_from(f"{entity.name}.{attribute.name}", own if own and table.name == own.name else table)
-        code = self._domain_value_join(f"{entity.name}.{attribute.name}", attribute.type.domain, table, value)
-        if code is None:
-            return
+        with self._reading(found[0]):
+            self._rows_of_bag(entity, attribute, *found)
+
+    def _rows_of_bag(
+        self,
+        entity: Entity,
+        attribute: AttributeDeclaration,
+        table: RawTable,
+        thing: str,
+        value: str,
+        count: str | None,
+    ) -> None:
+        assert isinstance(attribute.type, Bag)
+        name = f"{entity.name}.{attribute.name}"
+        self._read_from(name, table)
+        code = self._domain_value_join(name, attribute.type.domain, table, value)
         amount = "1.0"
         if count is not None:
-            conversion = scalar(table, count, Real())
-            bad, rows = bad_rows(self.connection, table, count, f"coalesce(abs({conversion.converted}) > 1e30, true)")
+            amount = scalar(table, count, Real()).converted
+            bad = bad_rows(self.connection, table, count, f"coalesce(abs({amount}) > 1e30, true)")
             if bad:
-                message = f"'{rows[0][1]}' is no count"
-                self.problems.append(bad_value("E215", message, table, count, bad, rows, "counts are finite numbers"))
-                return
-            amount = conversion.converted
-        selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"
-        given = f"{code[0]} IS NOT NULL" if code[1] else f"{text_of(table, value)} IS NOT NULL"
-        for careful in (False, True):
-            join = self._thing_join(entity.name, table, thing, "e", careful=careful)
-            sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {given}"
-            if self._add_up(entity.name, attribute, table, sql):
-                return
-        self._dangling(entity.name, table, thing)
+                message = f"'{bad.value}' is no count"
+                self.problems.append(bad.diagnostic("E215", message, table, count, "counts are finite numbers"))
+        if code is not None and not self.problems:
+            selected = f"coalesce(e.vid, -1)::INTEGER AS vid, {code[0]}::INTEGER AS code, {amount}::FLOAT AS count"
+            given = f"{code[0]} IS NOT NULL" if code[1] else f"{text_of(table, value)} IS NOT NULL"
+            for careful in (False, True):
+                join = self._thing_join(entity.name, table, thing, "e", careful=careful)
+                sql = f"SELECT {selected} FROM {table.scan} AS raw {join} {code[1]} WHERE {given}"
+                if self._add_up(entity.name, attribute, table, sql):
+                    return
+        given = f"{text_of(table, value)} IS NOT NULL"
+        message = f"the {entity.name} of a value of {name} is missing"
+        self._check_named(entity.name, table, thing, message, "a value of a bag is that of a thing", given)
+        assert self.problems, f"the rows of {name} are wrong, and none is found"
 
     def _add_up(self, entity: str, attribute: AttributeDeclaration, table: RawTable, sql: str) -> bool:
         """Makes the columns of a bag: a row for each thing and value, sorted, its counts added up.

@@ -9,13 +9,13 @@ All real tables with int32 columns: joins over them are what DuckDB is fastest a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-import duckdb
 import numpy as np
 
 from relcrf.data.bags import Bags
 from relcrf.data.bound import Bound, find_entity, key_column
-from relcrf.data.coding import bad_rows, bad_value, text_of, whole_number
+from relcrf.data.coding import repeated_rows, text_of, whole_number
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, domain_table, entity_table, listed_table, relation_table
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
@@ -43,15 +43,20 @@ def bind(spec: ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, 
     Raises:
         DataError: with every mistake that was found in the tables.
     """
-    try:
-        return _Binder(Bound(spec, dataset), vocabulary or {}).run()
-    except (duckdb.InvalidInputException, duckdb.IOException) as error:
-        notes = tuple(line for line in str(error).splitlines() if line.strip())[:4]
-        raise DataError(Diagnostic("E204", "a table cannot be read", DataPlace(dataset.place), notes=notes)) from None
+    return _Binder(Bound(spec, dataset), vocabulary or {}).run()
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A value that tuples have: its name in the coded table, its raw column for messages, and SQL of the coded value."""
+
+    name: str
+    column: str
+    code: str
 
 
 class _Binder(Bags):
-    """One binding at work. Mistakes are gathered; a step whose inputs are broken is skipped."""
+    """One binding at work. Mistakes are gathered: from the first one on tables are checked, and no more made than that needs."""
 
     def __init__(self, bound: Bound, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
         super().__init__(bound)
@@ -67,7 +72,8 @@ class _Binder(Bags):
         for random in self.spec.random_relations:
             self._random_relation(random)
         if self.problems:
-            raise DataError(self.problems)
+            # What several declarations read from one table is told once.
+            raise DataError({(d.code, d.message, d.place): d for d in self.problems}.values())
         return self.bound
 
     # Domains
@@ -84,12 +90,13 @@ class _Binder(Bags):
             spelling = f"cells.{domain.name}.{number}"
             self._read_from(domain.name, self.dataset.find(table.name) or table)  # of a column of lists, its table
             cells = f"(SELECT DISTINCT raw.{quoted(column)} FROM {table.scan} AS raw) AS raw"
-            self._sql(
-                f"CREATE OR REPLACE TABLE {quoted(spelling)} AS "
-                f"SELECT raw.{quoted(column)} AS cell, {text_of(table, column)} AS value FROM {cells}"
-            )
-            self.spellings[domain.name, table.place, column] = spelling
-            spellings.append(spelling)
+            with self._reading(table):
+                self._sql(
+                    f"CREATE OR REPLACE TABLE {quoted(spelling)} AS "
+                    f"SELECT raw.{quoted(column)} AS cell, {text_of(table, column)} AS value FROM {cells}"
+                )
+                self.spellings[domain.name, table.place, column] = spelling
+                spellings.append(spelling)
         known = tuple(self.vocabulary.get(domain.name, ()))
         scans = [f"SELECT DISTINCT value FROM {quoted(spelling)}" for spelling in spellings]
         found = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
@@ -148,9 +155,9 @@ class _Binder(Bags):
         relations: tuple[Relation | RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
         for each in relations:
             table = self.dataset.find(each.name)
-            columns = self._argument_columns(each, table, quiet=True) if table else None
-            for parameter, column in zip(each.parameters, columns or (), strict=False):
-                if parameter.sort == domain and table:
+            columns = self._argument_columns(each, table, quiet=True) if table else []
+            for parameter, column in zip(each.parameters, columns, strict=False):
+                if parameter.sort == domain and table and column:
                     found.append((table, column))
         return found
 
@@ -160,21 +167,24 @@ class _Binder(Bags):
         table = find_entity(self.dataset, entity.name)
         if table is None:
             self._missing_table(f"entity {entity.name}", entity.name)
-            return
+        else:
+            self._read_from(entity.name, table)
+            with self._reading(table):
+                self._things(entity, table)
+        for attribute in entity.attributes:
+            if isinstance(attribute.type, Bag):
+                self._bag(entity, attribute)
+
+    def _things(self, entity: Entity, table: RawTable) -> None:
+        """The coded table of an entity; of its keys alone where anything is wrong, to tell what relations may name."""
         key = key_column(table, entity)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
             hint = f"its columns are {listing(table.columns)}; name the key in the model: entity {entity.name}(column)"
             self.problems.append(Diagnostic("E211", message, DataPlace(table.place), hint))
-            return
-        self._read_from(entity.name, table)
-        if not self._check_keys(entity, table, key):
-            return
-        text = text_of(table, key)
-        (numeric,) = self._sql(f"SELECT count(*) = count({whole_number(text)}) FROM {table.scan} AS raw")[0]
-        self.key_types[entity.name] = kind = "BIGINT" if numeric else "VARCHAR"
-        columns = [f"(row_number() OVER (ORDER BY CAST({text} AS {kind})) - 1)::INTEGER AS vid"]
-        columns.append(f"CAST({text} AS {kind}) AS key")
+        else:
+            kind = self._check_keys(entity, table, key)
+        columns = []
         for attribute in entity.attributes:
             if isinstance(attribute.type, Bag):
                 continue
@@ -186,67 +196,65 @@ class _Binder(Bags):
             column = self._attribute(entity.name, attribute, table)
             if column is not None:
                 columns.append(f"{column} AS {quoted(attribute_column(attribute.name))}")
+        if key is None:
+            return
+        name, text = quoted(entity_table(entity.name)), text_of(table, key)
+        typed = f"CAST({text} AS {kind})"
         if self.problems:
-            # A broken column must not hide what is wrong elsewhere: go on with the keys alone.
-            columns = columns[:2]
-        self._sql(
-            f"CREATE OR REPLACE TABLE {quoted(entity_table(entity.name))} AS SELECT {', '.join(columns)} FROM {table.scan} AS raw"
-        )
-        (size,) = self._sql(f"SELECT count(*) FROM {quoted(entity_table(entity.name))}")[0]
+            keys = f"SELECT DISTINCT {typed} AS key FROM {table.scan} AS raw WHERE {text} IS NOT NULL"
+            self._sql(f"CREATE OR REPLACE TABLE {name} AS {keys}")
+            self.key_types[entity.name] = kind
+            return
+        numbers = f"(row_number() OVER (ORDER BY {typed}) - 1)::INTEGER AS vid, {typed} AS key"
+        self._sql(f"CREATE OR REPLACE TABLE {name} AS SELECT {', '.join([numbers, *columns])} FROM {table.scan} AS raw")
+        self.key_types[entity.name] = kind
+        (size,) = self._sql(f"SELECT count(*) FROM {name}")[0]
         self.bound.sizes[entity.name] = int(str(size))
-        for attribute in entity.attributes:
-            if isinstance(attribute.type, Bag):
-                self._bag(entity, attribute)
 
-    def _check_keys(self, entity: Entity, table: RawTable, key: str) -> bool:
+    def _check_keys(self, entity: Entity, table: RawTable, key: str) -> str:
+        """Tells of keys that are missing or stand twice; DuckDB's type of the others."""
         text = text_of(table, key)
-        count, rows = bad_rows(self.connection, table, key, f"{text} IS NULL")
-        if count:
-            message = f"the key of a {entity.name} is missing"
-            self.problems.append(bad_value("E213", message, table, key, count, rows, "every row needs its own key"))
-            return False
-        (repeated,) = self._sql(f"SELECT count(*) > count(DISTINCT {text}) FROM {table.scan} AS raw")[0]
-        if not repeated:
-            return True
-        twice = self._sql(
-            f"SELECT k, list_slice(list_sort(list(row)), 1, 3) FROM (SELECT {text} AS k, row_number() OVER () AS row "
-            f"FROM {table.scan} AS raw) GROUP BY k HAVING count(*) > 1 ORDER BY min(row) LIMIT 1"
-        )
-        if twice:
-            value, places = str(twice[0][0]), list(twice[0][1])  # type: ignore[call-overload]
-            message = f"two rows of {entity.name} have the key '{value}'"
-            place = DataPlace(table.place, int(places[1]), key)
-            note = f"it stands first in row {places[0]}"
-            self.problems.append(Diagnostic("E214", message, place, "keys must be distinct", (note,)))
-        return not twice
+        rows, present, distinct, whole = self._sql(
+            f"SELECT count(*), count(key), count(DISTINCT key), count({whole_number('key')}) "
+            f"FROM (SELECT {text} AS key FROM {table.scan} AS raw)"
+        )[0]
+        if present != rows:
+            self._absent(table, key, f"the key of a {entity.name} is missing", "every row needs its own key")
+        if distinct != present:
+            twice = repeated_rows(self.connection, table, key, [text])
+            assert twice
+            message = f"two rows of {entity.name} have the key '{twice.value}'"
+            self.problems.append(twice.diagnostic("E214", message, table, key, "keys must be distinct"))
+        return "BIGINT" if whole == present else "VARCHAR"
 
     # Relations
 
     def _argument_columns(
         self, relation: Relation | RandomRelation, table: RawTable, *, quiet: bool = False
-    ) -> list[str] | None:
+    ) -> list[str | None]:
+        """The columns of a relation's arguments, by name or else the first ones; None for one that is not there."""
         named = [table.column(p.name) for p in relation.parameters]
         if all(named):
-            return [c for c in named if c is not None]
+            return named
         attributes: set[str | None] = set()
         if isinstance(relation, Relation):
             attributes = {table.column(a.name) for a in relation.attributes}
         elif len(table.columns) > len(relation.parameters):
             attributes = {table.column(name) for name in _value_names(relation)}
         free = [c for c in table.columns if c not in attributes]
-        if any(named) or len(free) < len(relation.parameters):
+        if not any(named) and len(free) >= len(relation.parameters):
+            taken = free[: len(relation.parameters)]
             if not quiet:
-                missing = relation.parameters[named.index(None)].name
-                message = f"the table of {relation.name} has no column '{missing}'"
-                guess = suggestion(missing, table.columns) if any(named) else None
+                pairs = ", ".join(f"'{c}' for {p.name}" for c, p in zip(taken, relation.parameters, strict=True))
+                self.bound.notes.append(f"{table.place}: took {pairs}")
+            return [*taken]
+        for parameter, column in zip(relation.parameters, named, strict=True) if not quiet else ():
+            if column is None:
+                message = f"the table of {relation.name} has no column '{parameter.name}'"
+                guess = suggestion(parameter.name, table.columns) if any(named) else None
                 hint = guess or f"its columns are {listing(table.columns)}"
                 self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
-            return None
-        taken = free[: len(relation.parameters)]
-        if not quiet:
-            pairs = ", ".join(f"'{c}' for {p.name}" for c, p in zip(taken, relation.parameters, strict=True))
-            self.bound.notes.append(f"{table.place}: took {pairs}")
-        return taken
+        return named
 
     def _relation(self, relation: Relation) -> None:
         table = self.dataset.find(relation.name)
@@ -254,66 +262,90 @@ class _Binder(Bags):
             self._missing_table(f"relation {relation.name}", relation.name)
             return
         self._read_from(relation.name, table)
+        with self._reading(table):
+            self._observed_tuples(relation, table)
+
+    def _observed_tuples(self, relation: Relation, table: RawTable) -> None:
         columns = self._argument_columns(relation, table)
-        if columns is None:
-            return
-        selected = []
+        values = []
         for attribute in relation.attributes:
-            own = self._attribute(relation.name, attribute, table)
-            if own is None:
-                return
-            selected.append(f"{own} AS {quoted(attribute_column(attribute.name))}")
-        self._tuples(relation, table, columns, selected, relation_table(relation.name))
-        if relation.attributes and not self.problems:
-            self._check_tuples(relation, table, relation_table(relation.name))
+            column, code = table.column(attribute.name), self._attribute(relation.name, attribute, table)
+            if column is not None and code is not None:
+                values.append(_Value(attribute_column(attribute.name), column, code))
+        self._tuples(relation, table, columns, values, relation_table(relation.name))
 
     def _tuples(
-        self, relation: Relation | RandomRelation, table: RawTable, columns: list[str], more: Sequence[str], name: str
+        self,
+        relation: Relation | RandomRelation,
+        table: RawTable,
+        columns: Sequence[str | None],
+        values: Sequence[_Value],
+        name: str,
     ) -> None:
-        """Makes a table of the distinct coded tuples, with more columns beside the arguments."""
-        entities, codes = [], []
-        for parameter, column in zip(relation.parameters, columns, strict=True):
-            count, rows = bad_rows(self.connection, table, column, f"{text_of(table, column)} IS NULL")
-            if count:
-                message = f"the {parameter.name} of a {relation.name} is missing"
-                hint = "a tuple needs all its arguments"
-                self.problems.append(bad_value("E213", message, table, column, count, rows, hint))
-                return
+        """Makes a table of the distinct coded tuples with their values, or tells what is wrong with them."""
+        codes, joined = [], []
         for k, (parameter, column) in enumerate(zip(relation.parameters, columns, strict=True)):
-            if self.spec.entity(parameter.sort):
-                if parameter.sort not in self.key_types:
-                    return  # its table is broken and was reported
+            if column is None:
+                codes.append(("NULL", ""))
+            elif self.spec.entity(parameter.sort):
+                joined.append((k, parameter.sort, column))
                 codes.append((f"e{k}.vid", ""))
-                entities.append((k, parameter.sort, column))
             else:
-                what = f"{relation.name}.{parameter.name}"
-                code = self._domain_value_join(what, parameter.sort, table, column)
-                if code is None:
-                    return
-                codes.append(code)
-        selected = ", ".join([*(f"{code} AS a{k}" for k, (code, _) in enumerate(codes)), *more])
-        dangling: list[int] = []
+                code = self._domain_value_join(f"{relation.name}.{parameter.name}", parameter.sort, table, column)
+                codes.append(code or ("NULL", ""))
+        if self.problems:
+            self._bad_tuples(relation, table, columns, values)
+            return
+        arguments = [f"a{k}" for k in range(len(codes))]
+        selected = [f"{code} AS {a}" for a, (code, _) in zip(arguments, codes, strict=True)]
+        selected += [f"{value.code} AS {quoted(value.name)}" for value in values]
+        missing = " + ".join(f"count(*) - count({a})" for a in arguments)
         for careful in (False, True):
-            joins = [self._thing_join(sort, table, column, f"e{k}", careful=careful) for k, sort, column in entities]
+            joins = [self._thing_join(sort, table, column, f"e{k}", careful=careful) for k, sort, column in joined]
             joins += [join for _, join in codes]
             self._sql(
-                f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT DISTINCT {selected} "
+                f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT DISTINCT {', '.join(selected)} "
                 f"FROM {table.scan} AS raw {' '.join(joins)}"
             )
-            missing = ", ".join(f"count(*) - count(a{k})" for k, _, _ in entities) or "0"
-            dangling = [int(str(count)) for count in self._sql(f"SELECT {missing} FROM {quoted(name)}")[0]]
-            if not any(dangling):
-                return
-        for count, (_, entity, column) in zip(dangling, entities, strict=True):
-            if count:
-                self._dangling(entity, table, column)
+            (incomplete,) = self._sql(f"SELECT {missing} FROM {quoted(name)}")[0]
+            if not incomplete:
+                break
+        repeated = f"SELECT 1 FROM {quoted(name)} GROUP BY {', '.join(arguments)} HAVING count(*) > 1 LIMIT 1"
+        if incomplete or (values and self._sql(repeated)):
+            self._bad_tuples(relation, table, columns, values)
+            assert self.problems, f"the tuples of {relation.name} are wrong, and none is found"
+
+    def _bad_tuples(
+        self,
+        relation: Relation | RandomRelation,
+        table: RawTable,
+        columns: Sequence[str | None],
+        values: Sequence[_Value],
+    ) -> None:
+        """Reports rows that lack an argument, name what is not there, or give a tuple a second value of an attribute.
+
+        Args:
+            columns: of the arguments; None where the table has none.
+        """
+        identity = []
+        for parameter, column in zip(relation.parameters, columns, strict=True):
+            if column is not None:
+                message = f"the {parameter.name} of a {relation.name} is missing"
+                self._check_named(parameter.sort, table, column, message, "a tuple needs all its arguments")
+                identity.append(text_of(table, column))
+        for value in values if len(identity) == len(columns) else ():
+            again = repeated_rows(self.connection, table, value.column, identity, value.code)
+            if again:
+                message = f"a tuple of {relation.name} stands more than once, with different values of '{value.column}'"
+                hint = "a tuple has one value of each attribute; add them up or choose one before"
+                self.problems.append(again.diagnostic("E220", message, table, value.column, hint))
 
     def _value_column(self, relation: RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
         """The column with the values of a random relation's variables; None where each tuple that is listed holds."""
-        arguments = self._argument_columns(relation, table, quiet=True) or []
+        arguments = self._argument_columns(relation, table, quiet=True)
         named = (table.column(name) for name in _value_names(relation))
         found = next((c for c in named if c is not None and c not in arguments), None)
-        rest = [c for c in table.columns if c not in arguments]
+        rest = [c for c in table.columns if c not in arguments] if all(arguments) else []
         if found is None and not isinstance(relation.type, Bool) and len(rest) == 1:
             found = rest[0]
             if not quiet:
@@ -341,39 +373,27 @@ class _Binder(Bags):
             )
             return
         self._read_from(relation.name, table)
+        if isinstance(relation.type, Bool) and not table.is_open:
+            # Of a relation that is listed, what is not listed does not hold.
+            self.bound.closed.add(relation.name)
+        with self._reading(table):
+            self._listed_tuples(relation, table)
+
+    def _listed_tuples(self, relation: RandomRelation, table: RawTable) -> None:
         columns = self._argument_columns(relation, table)
-        if columns is None:
-            return
         column = self._value_column(relation, table)
+        values = []
         if column is not None:
-            declared = AttributeDeclaration(column, relation.type, predicted=True)
-            state = self._attribute(relation.name, declared, table)
+            code = self._attribute(relation.name, AttributeDeclaration(column, relation.type, predicted=True), table)
+            if code is not None:
+                values.append(_Value("state", column, code))
         elif isinstance(relation.type, Bool):
-            state = "1::INTEGER"
+            values.append(_Value("state", table.columns[0], "1::INTEGER"))
         else:
             message = f"the table of {relation.name} has no column with its values"
             hint = f"call it 'value'; the columns are {listing(table.columns)}"
             self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
-            return
-        if state is None:
-            return
-        if isinstance(relation.type, Bool) and not table.is_open:
-            # Of a relation that is listed, what is not listed does not hold.
-            self.bound.closed.add(relation.name)
-        self._tuples(relation, table, columns, [f"{state} AS state"], name)
-        if not self.problems:
-            self._check_tuples(relation, table, name)
-
-    def _check_tuples(self, relation: Relation | RandomRelation, table: RawTable, name: str) -> None:
-        """A tuple has one value of each attribute."""
-        arguments = ", ".join(f"a{k}" for k in range(len(relation.parameters)))
-        sql = f"SELECT count(*) FROM (SELECT 1 FROM {quoted(name)} GROUP BY {arguments} HAVING count(*) > 1)"
-        (count,) = self._sql(sql)[0]
-        if count:
-            what = "attributes" if isinstance(relation, Relation) else "values"
-            message = f"{count} tuples of {relation.name} stand more than once, with different {what}"
-            hint = "a tuple has one value of each attribute; add them up or choose one before"
-            self.problems.append(Diagnostic("E220", message, DataPlace(table.place), hint))
+        self._tuples(relation, table, columns, values, listed_table(relation.name))
 
 
 def _value_names(relation: RandomRelation) -> list[str]:

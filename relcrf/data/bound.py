@@ -30,6 +30,7 @@ class Bound:
         products: random relations that admit every tuple of their arguments.
         given: tables that are columns of numbers outside of DuckDB: the bags, sorted by thing and value.
         sources: for each entity, relation, bag (`Entity.attribute`) and domain, the places of the tables it was read from.
+        contents: hashes of raw tables, by their places, as they are asked for (`contents.py`).
     """
 
     spec: ModelSpec
@@ -43,6 +44,7 @@ class Bound:
     products: set[str] = field(default_factory=set)
     sources: dict[str, set[str]] = field(default_factory=dict)
     given: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    contents: dict[str, str] = field(default_factory=dict)
     connection: duckdb.DuckDBPyConnection = field(init=False)
     """A cursor on the dataset's database with a schema of its own: bindings of several models do not meet."""
     schema: str = field(init=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -13,6 +15,13 @@ from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 
 SHOWN = 3
 """Bad values of one column that are listed; the rest is counted."""
+
+
+WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+REAL_TYPES = ("DOUBLE", "FLOAT")
+
+EXACT = 9e15
+"""Below it every whole number is a floating-point number of its own."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +44,11 @@ def text_of(table: RawTable, column: str) -> str:
     kind = table.type_of(column)
     if kind == "VARCHAR" or kind.startswith("ENUM"):
         return f"nullif(trim(CAST({cell} AS VARCHAR), E' \\t\\r\\n'), '')"
-    if kind in ("DOUBLE", "FLOAT"):
+    if kind in REAL_TYPES:
         # Data frames turn whole numbers with gaps into floating point: 5 comes as 5.0, a gap as NaN.
-        whole = f"CASE WHEN {cell} = floor({cell}) AND abs({cell}) < 9e15 THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
+        whole = (
+            f"CASE WHEN {cell} = floor({cell}) AND abs({cell}) < {EXACT} THEN CAST(CAST({cell} AS BIGINT) AS VARCHAR) "
+        )
         return f"(CASE WHEN isnan({cell}) THEN NULL ELSE ({whole} ELSE CAST({cell} AS VARCHAR) END) END)"
     return f"CAST({cell} AS VARCHAR)"
 
@@ -59,7 +70,7 @@ def scalar(table: RawTable, column: str, kind: AttributeType) -> Conversion:
             number = f"TRY_CAST({text} AS DOUBLE)"
             present = f"({text} IS NOT NULL AND NOT coalesce(isnan({number}), false))"
             rounded = (
-                f"(CASE WHEN {number} = floor({number}) AND abs({number}) < 9e15 THEN CAST({number} AS BIGINT) END)"
+                f"(CASE WHEN {number} = floor({number}) AND abs({number}) < {EXACT} THEN CAST({number} AS BIGINT) END)"
             )
             return Conversion(present, f"coalesce({whole_number(text)}, {rounded})", "a whole number")
         case Bool():
@@ -71,32 +82,125 @@ def scalar(table: RawTable, column: str, kind: AttributeType) -> Conversion:
     raise AssertionError(f"{kind} is no scalar type")
 
 
-def bad_rows(
-    connection: duckdb.DuckDBPyConnection, table: RawTable, column: str, condition: str
-) -> tuple[int, list[tuple[int, str]]]:
-    """How many rows of a raw table fulfil a condition, and the first few: row number from 1 and the column's value."""
+@dataclass(frozen=True)
+class BadRows:
+    """Rows of a raw table with the same mistake.
+
+    Args:
+        count: of all of them.
+        first: the first few, each its number and what stands there, None where nothing does.
+        earlier: of rows that repeat another: the first one that it repeats.
+    """
+
+    count: int
+    first: list[tuple[int, str | None]]
+    earlier: int | None = None
+
+    @property
+    def value(self) -> str:
+        """What stands in the first of them."""
+        return str(self.first[0][1])
+
+    def diagnostic(self, code: str, message: str, table: RawTable, column: str, hint: str) -> Diagnostic:
+        """A diagnostic at the first bad row that tells of the others."""
+        notes = [] if self.earlier is None else [f"it stands first in row {self.earlier}"]
+        if self.count > 1:
+            others = (f"row {row}" if value is None else f"row {row} ('{value}')" for row, value in self.first[1:])
+            more = f" and {self.count - len(self.first)} more" if self.count > len(self.first) else ""
+            notes.append(f"also {', '.join(others)}{more}")
+        return Diagnostic(code, message, DataPlace(table.place, self.first[0][0], column), hint, tuple(notes))
+
+
+def has_rows(connection: duckdb.DuckDBPyConnection, table: RawTable, condition: str) -> bool:
+    """Whether some row of a raw table fulfils a condition: one count, without the numbers of rows."""
     ((count,),) = connection.execute(f"SELECT count(*) FROM {table.scan} AS raw WHERE {condition}").fetchall()
-    if not count:
-        return 0, []  # rows are numbered only where one has to be found
-    rows = connection.execute(
-        f"SELECT row, value FROM (SELECT row_number() OVER () AS row, {condition} AS bad, "
-        f"CAST(raw.{quoted(column)} AS VARCHAR) AS value FROM {table.scan} AS raw) WHERE bad ORDER BY row LIMIT {SHOWN}"
+    return bool(count)
+
+
+def bad_rows(
+    connection: duckdb.DuckDBPyConnection, table: RawTable, column: str, condition: str, shown: str | None = None
+) -> BadRows | None:
+    """The rows of a raw table that fulfil a condition, None where there are none.
+
+    Args:
+        shown: SQL of what stands in a bad row; by default the cell of `column`.
+    """
+    if not has_rows(connection, table, condition):
+        return None  # rows are numbered only where one has to be found
+    cell = shown or f"raw.{quoted(column)}"
+    selected = f"raw.{row_number(table)}, CAST({cell} AS VARCHAR), NULL"
+    return _rows(connection, f"SELECT {selected} FROM {numbered(table)} WHERE {condition}")
+
+
+def repeated_rows(
+    connection: duckdb.DuckDBPyConnection,
+    table: RawTable,
+    column: str,
+    identity: Sequence[str],
+    value: str | None = None,
+) -> BadRows | None:
+    """The rows of a raw table that repeat an earlier one, None where there are none.
+
+    Args:
+        column: what is shown of them.
+        identity: SQL of what rows are compared by. Rows without one of these repeat nothing.
+        value: SQL of a value; of rows that are the same, those count whose value is not that of the first.
+    """
+    row = f"raw.{row_number(table)}"
+    present = " AND ".join(f"{part} IS NOT NULL" for part in identity)
+    selected = (
+        f"SELECT {row} AS row, CAST(raw.{quoted(column)} AS VARCHAR) AS cell, [{', '.join(identity)}] AS identity, "
+        f"{value or row} AS value FROM {numbered(table)} WHERE {present}"
+    )
+    return _rows(
+        connection,
+        f"SELECT row, cell, first_value(row) OVER same FROM ({selected}) WINDOW same AS (PARTITION BY identity ORDER BY row) "
+        "QUALIFY value IS DISTINCT FROM first_value(value) OVER same",
+    )
+
+
+def row_number(table: RawTable) -> str:
+    """What `numbered` calls the column of row numbers: a name that is longer than those of the table's own columns."""
+    return "row".ljust(max(map(len, table.columns)) + 1, "_")
+
+
+def numbered(table: RawTable) -> str:
+    """A raw table and its alias `raw`, with the numbers of its rows: each before a join or a filter could move it."""
+    columns = ", ".join(map(quoted, (row_number(table), *table.columns)))
+    return f"{table.numbered or f'(SELECT row_number() OVER (), * FROM {table.scan})'} AS raw({columns})"
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, query: str) -> BadRows | None:
+    """What a query finds: the number of a row, what stands in it, and the row that it repeats."""
+    found = connection.execute(
+        f"SELECT *, count(*) OVER () FROM ({query}) AS found(row, cell, earlier) ORDER BY row LIMIT {SHOWN}"
     ).fetchall()
-    return int(count), [(int(row), str(value)) for row, value in rows]
-
-
-def bad_value(
-    code: str, message: str, table: RawTable, column: str, count: int, rows: list[tuple[int, str]], hint: str | None
-) -> Diagnostic:
-    """A diagnostic at the first bad row that tells of the others."""
-    notes = []
-    if count > 1:
-        listed = ", ".join(f"row {row} ('{value}')" for row, value in rows[1:])
-        more = f" and {count - len(rows)} more" if count > len(rows) else ""
-        notes.append(f"also {listed}{more}")
-    return Diagnostic(code, message, DataPlace(table.place, rows[0][0], column), hint, tuple(notes))
+    if not found:
+        return None
+    _, _, earlier, count = found[0]
+    return BadRows(int(count), [(int(row), cell) for row, cell, _, _ in found], earlier)
 
 
 def text_list(values: list[str] | tuple[str, ...]) -> str:
     """A SQL list of texts."""
     return "[" + ", ".join(literal(v) for v in values) + "]"
+
+
+def is_numeric(table: RawTable, column: str) -> bool:
+    """Whether a column is one of numbers; not whether its texts look like numbers."""
+    kind = table.type_of(column)
+    return kind in WHOLE_TYPES or kind in REAL_TYPES or kind.startswith("DECIMAL")
+
+
+def number_list(texts: Sequence[str]) -> str | None:
+    """A SQL list of texts as numbers: NaN, which no cell is, for one that is none; None where all are so."""
+    numbers = [_number(text) for text in texts]
+    return None if all(map(math.isnan, numbers)) else f"CAST({text_list([*map(repr, numbers)])} AS DOUBLE[])"
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        return math.nan
+    return number if abs(number) < EXACT else math.nan

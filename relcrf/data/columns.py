@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import duckdb
 
 from relcrf.data.bound import Bound
-from relcrf.data.coding import bad_rows, bad_value, scalar, text_list, text_of, whole_number
+from relcrf.data.coding import (
+    WHOLE_TYPES,
+    bad_rows,
+    has_rows,
+    is_numeric,
+    number_list,
+    scalar,
+    text_list,
+    text_of,
+    whole_number,
+)
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import domain_table, entity_table
 from relcrf.errors import DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, folded
 from relcrf.model.types import Bool, DomainType, Vector
-
-WHOLE_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 
 
 class Columns:
@@ -31,6 +43,17 @@ class Columns:
 
     def _sql(self, text: str) -> list[tuple[object, ...]]:
         return self.connection.execute(text).fetchall()
+
+    @contextmanager
+    def _reading(self, table: RawTable) -> Iterator[None]:
+        """Reports a table that turns out to be unreadable, and lets the other tables be looked at."""
+        try:
+            yield
+        except (duckdb.InvalidInputException, duckdb.IOException) as error:
+            notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
+            self.problems.append(
+                Diagnostic("E204", f"{table.place} cannot be read", DataPlace(table.place), notes=notes)
+            )
 
     def _read_from(self, name: str, table: RawTable) -> None:
         self.bound.sources.setdefault(name, set()).add(table.place)
@@ -59,11 +82,11 @@ class Columns:
         else:
             code = conversion.converted
         condition = f"({conversion.present}) AND {conversion.converted} IS NULL"
-        count, rows = bad_rows(self.connection, table, column, condition)
-        if count:
-            message = f"'{rows[0][1]}' is not {conversion.wanted}"
+        bad = bad_rows(self.connection, table, column, condition)
+        if bad:
+            message = f"'{bad.value}' is not {conversion.wanted}"
             hint = f"{owner}.{attribute.name} is declared {attribute.type}; leave the cell empty where it is missing"
-            self.problems.append(bad_value("E215", message, table, column, count, rows, hint))
+            self.problems.append(bad.diagnostic("E215", message, table, column, hint))
             return None
         return f"CASE WHEN {conversion.present} THEN {code} END"
 
@@ -81,14 +104,20 @@ class Columns:
             known = f"the whole numbers from {domain.low} to {domain.high}"
         else:
             values = self.bound.domains[domain_name]
-            code = f"(nullif(coalesce(list_position({text_list(values)}, {text}), 0), 0) - 1)::INTEGER"
+            places = f"nullif(list_position({text_list(values)}, {text}), 0)"
+            numbers = number_list(values) if is_numeric(table, column) else None
+            if numbers:
+                # A number 1.0 is the value '1.0' as well as '1'.
+                number = f"TRY_CAST({text} AS DOUBLE)"
+                places = f"coalesce({places}, nullif(list_position({numbers}, {number}), 0))"
+            code = f"({places} - 1)::INTEGER"
             known = listing(values)
-        count, rows = bad_rows(self.connection, table, column, f"{text} IS NOT NULL AND {code} IS NULL")
-        if count:
-            message = f"'{rows[0][1]}' is no value of {domain_name}"
-            guess = None if isinstance(domain, RangeDomain) else suggestion(rows[0][1], self.bound.domains[domain_name])
+        bad = bad_rows(self.connection, table, column, f"{text} IS NOT NULL AND {code} IS NULL")
+        if bad:
+            message = f"'{bad.value}' is no value of {domain_name}"
+            guess = None if isinstance(domain, RangeDomain) else suggestion(bad.value, self.bound.domains[domain_name])
             hint = guess or f"{what} takes {known}"
-            self.problems.append(bad_value("E216", message, table, column, count, rows, hint))
+            self.problems.append(bad.diagnostic("E216", message, table, column, hint))
             return None
         return code
 
@@ -96,33 +125,36 @@ class Columns:
 
     def _vector(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
         column = table.column(attribute.name)
+        wide = self._wide_columns(attribute.name, table.columns) if column is None else [column]
+        if not wide:
+            message = f"the table of {owner} has no vector '{attribute.name}'"
+            hint = (
+                f"give a list column '{attribute.name}', or number columns {attribute.name}_0, {attribute.name}_1, ..."
+            )
+            self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
+            return None
         if column is not None:
             value = f"TRY_CAST(raw.{quoted(column)} AS DOUBLE[])"
-            column_for_rows = column
         else:
-            wide = self._wide_columns(attribute.name, table.columns)
-            if not wide:
-                message = f"the table of {owner} has no vector '{attribute.name}'"
-                hint = f"give a list column '{attribute.name}', or number columns {attribute.name}_0, {attribute.name}_1, ..."
-                self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
-                return None
             value = "[" + ", ".join(f"TRY_CAST(raw.{quoted(c)} AS DOUBLE)" for c in wide) + "]"
-            column_for_rows = wide[0]
-        (length,) = self._sql(f"SELECT max(len({value})) FROM {table.scan} AS raw")[0]
+        # The length that most vectors have: where all are well, it is that of each.
+        ((length,),) = self._sql(f"SELECT mode(len({value})) FROM {table.scan} AS raw")
         size = int(str(length or 0))
-        broken = (
-            f"({value} IS NULL OR len({value}) <> {size} OR NOT coalesce(list_bool_and("
-            f"list_transform({value}, lambda x: coalesce(isfinite(x), false))), false))"
-        )
-        count, rows = bad_rows(self.connection, table, column_for_rows, broken)
-        if count or size == 0:
-            message = f"the vector {owner}.{attribute.name} is not {size or 'a list of'} finite numbers"
-            hint = "every thing needs a vector of the same length, without missing numbers"
-            rows = rows or [(1, "")]
-            self.problems.append(bad_value("E217", message, table, column_for_rows, count, rows, hint))
-            return None
-        self.bound.vector_lengths[owner, attribute.name] = size
-        return f"CAST({value} AS DOUBLE[{size}])"
+        finite = f"list_transform({value}, lambda x: coalesce(isfinite(x), false))"
+        broken = f"NOT coalesce(len({value}) = {size or 'NULL'} AND list_bool_and({finite}), false)"
+        if size and not has_rows(self.connection, table, broken):
+            self.bound.vector_lengths[owner, attribute.name] = size
+            return f"CAST({value} AS DOUBLE[{size}])"
+        # Of a vector in columns a bad row shows the first column that is no finite number.
+        shown = None if column else f"{text_list(wide)}[list_position({finite}, false)]"
+        bad = bad_rows(self.connection, table, wide[0], broken, shown)
+        message = f"the vector {owner}.{attribute.name} is not {size or 'a list of'} finite numbers"
+        hint = "every thing needs a vector of the same length, without missing numbers"
+        if bad:
+            self.problems.append(bad.diagnostic("E217", message, table, column or bad.value, hint))
+        else:
+            self.problems.append(Diagnostic("E217", message, DataPlace(table.place, column=wide[0]), hint))
+        return None
 
     @staticmethod
     def _wide_columns(name: str, columns: tuple[str, ...]) -> list[str]:
@@ -131,11 +163,13 @@ class Columns:
         return [c for _, c in sorted((int(m.group(1)), c) for m, c in numbered if m)]
 
     def _domain_value_join(self, what: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
-        """SQL of a value's code, and the join that it needs."""
+        """SQL of a value's code, and the join that it needs; None where the column is broken."""
         if isinstance(self.spec.domain(domain), OpenDomain):
             name = quoted(f"d_{column}")
-            spelling = quoted(self.spellings[domain, table.place, column])
-            return f"{name}.code", f"LEFT JOIN {spelling} AS {name} ON {name}.cell = raw.{quoted(column)}"
+            spelling = self.spellings.get((domain, table.place, column))
+            if spelling is None:
+                return None  # the table cannot be read, which was reported
+            return f"{name}.code", f"LEFT JOIN {quoted(spelling)} AS {name} ON {name}.cell = raw.{quoted(column)}"
         code = self._domain_column(what, domain, table, column)
         return None if code is None else (code, "")
 
@@ -144,8 +178,8 @@ class Columns:
         text = text_of(table, column)
         return whole_number(text) if kind == "BIGINT" else text
 
-    def _thing_join(self, entity: str, table: RawTable, column: str, alias: str, *, careful: bool) -> str:
-        """The join of a column of keys with the table of their things.
+    def _same_key(self, entity: str, table: RawTable, column: str, alias: str, *, careful: bool) -> str:
+        """The condition that a column of keys names a thing of the entity's table.
 
         Args:
             careful: also where cells are spelt otherwise than the keys, with blanks around them, say. Without it cells are
@@ -154,21 +188,47 @@ class Columns:
         kind, raw = table.type_of(column), f"raw.{quoted(column)}"
         key = f"{alias}.key"
         if not careful and kind == "VARCHAR":
-            same = f"{key if self.key_types.get(entity) == 'VARCHAR' else f'CAST({key} AS VARCHAR)'} = {raw}"
-        elif not careful and kind in WHOLE_TYPES and self.key_types.get(entity) == "BIGINT":
-            same = f"{key} = {raw}"
-        else:
-            same = f"{key} = {self._key(entity, table, column)}"
+            return f"{key if self.key_types.get(entity) == 'VARCHAR' else f'CAST({key} AS VARCHAR)'} = {raw}"
+        if not careful and kind in WHOLE_TYPES and self.key_types.get(entity) == "BIGINT":
+            return f"{key} = {raw}"
+        return f"{key} = {self._key(entity, table, column)}"
+
+    def _thing_join(self, entity: str, table: RawTable, column: str, alias: str, *, careful: bool) -> str:
+        """The join of a column of keys with the table of their things, see `_same_key`."""
+        same = self._same_key(entity, table, column, alias, careful=careful)
         return f"LEFT JOIN {quoted(entity_table(entity))} AS {alias} ON {same}"
 
-    def _dangling(self, entity: str, table: RawTable, column: str) -> None:
-        """Reports the rows of a column that name no thing."""
-        same = f"e.key = {self._key(entity, table, column)}"
-        condition = f"NOT EXISTS (SELECT 1 FROM {quoted(entity_table(entity))} AS e WHERE {same})"
-        count, rows = bad_rows(self.connection, table, column, condition)
-        message = f"there is no {entity} '{rows[0][1]}'"
-        hint = f"every value of this column must be a key in the table of {entity}"
-        self.problems.append(bad_value("E219", message, table, column, count, rows, hint))
+    # Rows of tuples and bags
+
+    def _absent(self, table: RawTable, column: str, message: str, hint: str, given: str = "true") -> None:
+        """Reports the rows without a value in a column that needs one; `given` is SQL of which rows count."""
+        bad = bad_rows(self.connection, table, column, f"{text_of(table, column)} IS NULL AND {given}")
+        if bad:
+            self.problems.append(bad.diagnostic("E213", message, table, column, hint))
+
+    def _check_named(
+        self, sort: str, table: RawTable, column: str, message: str, hint: str, given: str = "true"
+    ) -> None:
+        """Reports the rows of an argument that say nothing, with this message and hint, or name no thing.
+
+        Args:
+            sort: an entity, or a domain. Of an entity whose keys are not known nothing is said of what rows name.
+            given: SQL of which rows count.
+        """
+        things = f"SELECT 1 FROM {quoted(entity_table(sort))} AS e"
+        named = [
+            f"EXISTS ({things} WHERE {self._same_key(sort, table, column, 'e', careful=careful)})"
+            for careful in (False, True)
+        ]
+        if sort in self.key_types and not has_rows(self.connection, table, f"NOT {named[0]}"):
+            return  # a cell that is a key as it is spelt is not empty either
+        self._absent(table, column, message, hint, given)
+        if sort not in self.key_types:
+            return
+        condition = f"{text_of(table, column)} IS NOT NULL AND {given} AND NOT {named[1]}"
+        if bad := bad_rows(self.connection, table, column, condition):
+            hint = f"every value of this column must be a key in the table of {sort}"
+            self.problems.append(bad.diagnostic("E219", f"there is no {sort} '{bad.value}'", table, column, hint))
 
     def _missing_table(self, what: str, *names: str) -> None:
         known = [t.name for t in self.dataset.tables.values()]

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
-from relcrf.data.dataset import Dataset
+from relcrf.data.bound import Bound
+from relcrf.data.dataset import Dataset, RawTable
 
 BLOCK = 1 << 20
 
 
-def content_of(dataset: Dataset, place: str) -> str:
-    """The hash of a raw table: of a file its bytes, of anything else its rows, whatever their order.
+def content_of(bound: Bound, place: str) -> str:
+    """The hash of a raw table: the names and types of its columns, and of a file its bytes, of anything else its rows,
+    whatever their order.
 
     Args:
         place: of the table, as messages call it.
     """
-    known = dataset.contents
+    known = bound.contents
     if place not in known:
+        table = next(t for t in bound.dataset.tables.values() if t.place == place)
         path = Path(place)
-        known[place] = _hash_of_file(path) if path.is_file() else _hash_of_rows(dataset, place)
+        rows = _hash_of_file(path) if path.is_file() else _hash_of_rows(bound.dataset, table)
+        known[place] = json.dumps([table.columns, table.types, rows])
     return known[place]
 
 
@@ -31,8 +36,7 @@ def _hash_of_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _hash_of_rows(dataset: Dataset, place: str) -> str:
-    table = next(t for t in dataset.tables.values() if t.place == place)
+def _hash_of_rows(dataset: Dataset, table: RawTable) -> str:
     sql = f"SELECT count(*), bit_xor(hash(raw)), sum(hash(raw)::HUGEINT) FROM {table.scan} AS raw"
     (found,) = dataset.connection.execute(sql).fetchall()
-    return "-".join([*table.columns, *map(str, found)])
+    return "-".join(map(str, found))

@@ -37,6 +37,7 @@ class RawTable:
         scan: a DuckDB table expression.
         columns: names, in order. types: DuckDB's, in order.
         is_open: of a random relation: tuples that are not listed are queries, and not false.
+        numbered: as `scan` with the numbers of rows in front; None where they are counted from 1.
     """
 
     name: str
@@ -45,6 +46,7 @@ class RawTable:
     columns: tuple[str, ...]
     types: tuple[str, ...]
     is_open: bool = False
+    numbered: str | None = None
 
     def column(self, name: str) -> str | None:
         """The column of that name, case and underscores aside."""
@@ -74,8 +76,6 @@ class Dataset:
         self.connection = self.store.connection
         self.storage = Storage(self.store.folder(), self.store.column_bytes)
         """Where the long columns of groundings are kept."""
-        self.contents: dict[str, str] = {}
-        """Hashes of tables, by their places, as they are asked for (`contents.py`)."""
         self.split: SplitPlan | None = None
         """How the manifest holds labels out."""
         self._schemas = 0
@@ -174,7 +174,7 @@ class Dataset:
                 message = f"'{path}' is no table file" if found is None else f"'{path}' has {len(found)} tables"
                 hint = "give a table file" if found is None else "give it as Dataset(path)"
                 raise DataError(Diagnostic("E203", message, hint=hint))
-            self._add(Found(name, found[0].place, found[0].scan))
+            self._add(replace(found[0], name=name))
         elif isinstance(table, Mapping):
             self._add(Found(name, place, add_columns(name, table, self.store)))
         elif is_graph(table):
@@ -238,7 +238,7 @@ class Dataset:
                     raise DataError(Diagnostic("E232", message, entry.source_place, hint))
             case _:
                 raise AssertionError(f"{entry.source} is not opened here")
-        return Found(entry.name, found[0].place, found[0].scan)
+        return replace(found[0], name=entry.name)
 
     def _add(self, found: Found, entry: TableEntry | None = None) -> None:
         """Adds a table, with the names of columns that a manifest gives it."""
@@ -254,7 +254,8 @@ class Dataset:
                 Diagnostic("E205", message, hint="names are compared without case and underscores; rename one")
             )
         columns, types = (tuple(row[k] for row in described) for k in (0, 1))
-        table = RawTable(found.name, found.place, found.scan, columns, types, entry is not None and entry.is_open)
+        is_open = entry is not None and entry.is_open
+        table = RawTable(found.name, found.place, found.scan, columns, types, is_open, found.numbered)
         self.tables[folded(found.name)] = _renamed(table, entry) if entry is not None and entry.columns else table
 
     # Use

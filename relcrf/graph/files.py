@@ -85,10 +85,28 @@ def read_group(folder: Path, facts: Mapping[str, Any]) -> FactorGroup:
         scope = tuple(_column(folder, name) for name in facts["scope"])
     patterns = None if facts["patterns"] is None else _column(folder, facts["patterns"])
     features = _features(folder, facts["features"])
-    lengths = {features.n_rows} if repeated else {features.n_rows, *(len(place) for place in scope)}
-    if len(lengths) != 1:
-        raise ValueError("the columns of a group have different lengths")
-    return FactorGroup(scope, tuple(facts["cardinalities"]), features, patterns, facts["block"])
+    group = FactorGroup(scope, tuple(facts["cardinalities"]), features, patterns, facts["block"])
+    if not _is_whole(group):
+        raise ValueError("the columns of a group of factors do not fit together")
+    return group
+
+
+def _is_whole(group: FactorGroup) -> bool:
+    """Whether the columns of a group fit together."""
+    scope, features = group.scope, group.features
+    tile = features.tile if isinstance(features, Tiled) else features
+    columns = scope.offsets if isinstance(scope, RepeatedScope) else scope
+    n_rows = tile.n_rows * (len(scope.rows) if isinstance(scope, RepeatedScope) else 1)
+    fits = [len(columns) == len(group.cardinalities), n_rows == features.n_rows]
+    fits += [column.dtype == np.int32 and column.shape == (tile.n_rows,) for column in columns]
+    if group.patterns is not None:
+        fits.append(len(group.patterns) == group.n_joint_states)
+    if isinstance(tile, Keyed):
+        fits.append(len(tile.values) in (0, tile.n_rows))
+    elif isinstance(tile, Sparse):
+        fits += [tile.n_rows >= 0 and int(tile.row_start[-1]) == len(tile.column)]
+        fits.append(len(tile.values) in (0, len(tile.column)))
+    return all(fits)
 
 
 def _features(folder: Path, facts: Mapping[str, Any]) -> AbstractFeatures:

@@ -112,10 +112,10 @@ def _parts(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]
 
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
-    """The binders that no output tells apart: their sorts and columns."""
+    """The binders that no output tells apart: their sorts and columns. On one row of a table its binder is none."""
     shown = {term for _, term, _ in lowered.plan.outputs}
-    columns = dict(lowered.plan.bindings)
-    return [(p.sort, columns[p.name]) for p in lowered.template.parameters if columns[p.name] not in shown]
+    sorts = {p.name: p.sort for p in lowered.template.parameters}
+    return [(sorts[name], column) for name, column in lowered.plan.bindings if column not in shown]
 
 
 def _fields(bound: Bound, coded: CodedKeys, counts: Sequence[int], hidden: Sequence[str]) -> list[Field]:

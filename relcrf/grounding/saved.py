@@ -8,19 +8,24 @@ changed table makes anew what reads it, and the same inputs give the same bytes.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from relcrf.columns.growing import Storage
 from relcrf.data.bound import Bound
 from relcrf.data.contents import content_of
 from relcrf.errors import DataError, DataPlace, Diagnostic
+from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.files import Columns, read_group
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.blocks import Block, TemplateInfo
@@ -38,13 +43,14 @@ def identity(bound: Bound, spec: ModelSpec, members: Sequence[Template], variabl
     """The name of the block that some templates share."""
     digest = hashlib.sha256()
     names = tables_read(spec, members)
-    places = sorted(set().union(*(bound.sources.get(name, set()) for name in names)))
+    # Of a domain only its values count, wherever they were found.
+    places = {name: sorted(bound.sources[name]) for name in sorted(names - set(bound.domains)) if name in bound.sources}
     facts = {
         "format": FORMAT,
         "templates": [declaration(template) for template in members],
         "hard": [template.is_hard for template in members],
         "declarations": sorted(declaration(d) for d in spec.everything if getattr(d, "name", None) in names),
-        "tables": [content_of(bound.dataset, place) for place in places],
+        "tables": {name: [content_of(bound, place) for place in read] for name, read in places.items()},
         "domains": {name: bound.domains[name] for name in sorted(names) if name in bound.domains},
         "variables": [[v.name, v.start, v.count, list(v.values)] for v in variables if v.owner in names],
         "closed": sorted(bound.closed & names),
@@ -64,9 +70,11 @@ class SavedBlocks:
     folder: Path
 
     def __post_init__(self) -> None:
+        self.folder = self.folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
         self.made: list[str] = []
         self.found: list[str] = []
+        self._remove_abandoned()
 
     def load(self, name: str) -> Block | None:
         """A block; None where it is not there.
@@ -89,16 +97,49 @@ class SavedBlocks:
 
     def add(self, name: str, make: Callable[[Storage], Block]) -> Block:
         """Makes a block and keeps it; nothing is left of one that was not finished."""
-        partial = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
-        try:
+        with self._new_folder(name) as partial:
             block = make(Storage(partial, 0))
             _write(block, partial)
-            os.replace(partial, self.folder / name)
-        except BaseException:
-            shutil.rmtree(partial, ignore_errors=True)
-            raise
+            with _locked(self.folder):
+                if not (self.folder / name).is_dir():  # else another process was faster
+                    os.replace(partial, self.folder / name)
         self.made.append(block.info.name)
         return _read(self.folder / name)
+
+    @contextmanager
+    def _new_folder(self, name: str) -> Iterator[Path]:
+        """A folder for a block in the making, locked for as long as its maker lives; what is not renamed goes."""
+        with _locked(self.folder):
+            folder = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
+            held = os.open(folder, os.O_RDONLY)
+            fcntl.flock(held, fcntl.LOCK_EX)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(held)
+
+    def _remove_abandoned(self) -> None:
+        """Removes what killed processes left: folders of blocks in the making that nobody has locked."""
+        with _locked(self.folder):
+            for folder in self.folder.iterdir():
+                if re.fullmatch(r"\.[0-9a-f]{32}\..+", folder.name):
+                    held = os.open(folder, os.O_RDONLY)
+                    with suppress(BlockingIOError):
+                        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        shutil.rmtree(folder)
+                    os.close(held)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes from adding folders."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
 
 
 def _write(block: Block, folder: Path) -> None:
@@ -120,16 +161,26 @@ def _write(block: Block, folder: Path) -> None:
 
 def _read(folder: Path) -> Block:
     facts = json.loads((folder / "block.json").read_text(encoding="utf-8"))
-
-    info, keys = facts["info"], facts["keys"]
+    info, keys, weights = facts["info"], facts["keys"], WeightBlock(**facts["weights"])
     dictionary = KeyDictionary(keys["domain"], _tuples(keys["values"])) if keys else None
     return Block(
-        WeightBlock(**facts["weights"]),
+        weights,
         TemplateInfo(info["name"], tuple(info["features"]), tuple(info["patterns"]), dictionary, info["bindings"]),
-        tuple(read_group(folder, group) for group in facts["groups"]),
+        tuple(_group(folder, group, weights) for group in facts["groups"]),
         tuple(facts["group_names"]),
         facts["bindings"],
     )
+
+
+def _group(folder: Path, facts: Mapping[str, Any], weights: WeightBlock) -> FactorGroup:
+    """
+    Raises:
+        ValueError: where a group does not fit its weights.
+    """
+    group = read_group(folder, facts)
+    if (group.features.n_features, group.n_patterns) != (weights.n_features, weights.n_patterns):
+        raise ValueError("a group of factors does not fit its weights")
+    return group
 
 
 def _tuples(values: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:

@@ -18,6 +18,11 @@ from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
 
+def _dot(a: np.ndarray, b: np.ndarray) -> float:
+    """A product whose bits do not depend on the number of threads, as those of BLAS do."""
+    return float((a * b).sum())
+
+
 def evidence_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
     """Flat node tables with 0 at the observed state, -inf at all others, and 0 at all states of a latent node."""
     out = np.full(int(graph.state_start[-1]), -np.inf)
@@ -57,7 +62,7 @@ class ForestLikelihood:
         log_partition, expected = self._run(weights, None)
         if (self.states >= 0).all():
             # The score is linear in the weights, and the observed counts are its coefficients.
-            return log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+            return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
         clamped, observed = self._run(weights, self._evidence)
         return log_partition - clamped, expected - observed
 
@@ -117,7 +122,7 @@ class PairLikelihood:
         node_tables = self.graph.node_log_potentials(weights)
         log_partition, expected = self._run(weights, node_tables)
         if (self.states >= 0).all():
-            return log_partition - float(self._observed_counts @ weights), expected - self._observed_counts
+            return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
         clamped, observed = self._run(weights, node_tables + self._evidence)
         return log_partition - clamped, expected - observed
 

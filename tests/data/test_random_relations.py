@@ -66,7 +66,7 @@ def test_tuples_that_are_not_admitted_are_left_out_with_a_note():
         ({"q": pd.DataFrame({"x": ["z"], "value": ["red"]})}, "E219"),
         ({"q": pd.DataFrame({"x": [None], "value": ["red"]})}, "E213"),
         ({"q": pd.DataFrame({"x": ["a", "a"], "value": ["red", "blue"]})}, "E220"),
-        ({"p": pd.DataFrame({"x": ["a"], "z": ["b"], "value": ["maybe"]})}, "E212"),
+        ({"p": pd.DataFrame({"x": ["a"], "z": ["b"], "value": [True]})}, "E212"),
         ({"p": pd.DataFrame({"x": ["a"], "y": ["b"], "value": ["maybe"]})}, "E215"),
     ],
 )

@@ -38,7 +38,7 @@ class _Predicate:
     has_values: bool
     table: str
     is_signed: bool = False
-    rows: list[tuple[str | None, ...]] = field(default_factory=list)
+    rows: list[tuple[str | int | None, ...]] = field(default_factory=list)
 
 
 class AlchemyReader(AbstractReader):
@@ -63,7 +63,7 @@ class AlchemyReader(AbstractReader):
             has_value = found["value"] is not None
             predicate = predicates.get(found["predicate"])
             if predicate is None:
-                columns = dict.fromkeys([*_arguments(len(constants)), "value"], "VARCHAR")
+                columns = {"line": "BIGINT", **dict.fromkeys([*_arguments(len(constants)), "value"], "VARCHAR")}
                 predicate = _Predicate(len(constants), has_value, store.add_rows(columns, ()))
                 predicates[found["predicate"]] = predicate
             if len(constants) != predicate.arity:
@@ -74,7 +74,7 @@ class AlchemyReader(AbstractReader):
                 raise _mistake(path, number, line, message, "a predicate has values for all its atoms, or for none")
             predicate.is_signed |= bool(found["sign"])
             value = _text(found["value"]) if has_value else _TRUTH[found["sign"]]
-            predicate.rows.append((*constants, value))
+            predicate.rows.append((number, *constants, value))
             if len(predicate.rows) == BATCH:
                 _flush(predicate, store)
         for name, predicate in predicates.items():
@@ -82,7 +82,8 @@ class AlchemyReader(AbstractReader):
             shown = _arguments(predicate.arity)
             if predicate.has_values or predicate.is_signed:
                 shown.append("value")
-            yield Found(name, f"{path}, predicate {name}", f"(SELECT {', '.join(shown)} FROM {predicate.table})")
+            scan, numbered = (f"(SELECT {', '.join(c)} FROM {predicate.table})" for c in (shown, ["line", *shown]))
+            yield Found(name, f"{path}, predicate {name}", scan, numbered)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -115,5 +116,5 @@ def _text(constant: str) -> str:
 def _flush(predicate: _Predicate, store: Store) -> None:
     columns = [list(column) for column in zip(*predicate.rows, strict=True)]
     if columns:
-        store.append(predicate.table, ["VARCHAR"] * len(columns), columns)
+        store.append(predicate.table, ["BIGINT"] + ["VARCHAR"] * (len(columns) - 1), columns)
     predicate.rows = []

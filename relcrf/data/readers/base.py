@@ -19,11 +19,13 @@ class Found:
         name: what the model calls it.
         place: what messages call it.
         scan: a DuckDB table expression, to stand after FROM.
+        numbered: as `scan` with a column more in front, the numbers of rows for messages; None where they are counted from 1.
     """
 
     name: str
     place: str
     scan: str
+    numbered: str | None = None
 
 
 class AbstractReader(ABC):

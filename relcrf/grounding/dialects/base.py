@@ -100,6 +100,10 @@ class AbstractDialect(ABC):
         """Several terms as one value, to be counted."""
         return exp.Anonymous(this="row", expressions=terms)
 
+    def total(self, value: exp.Expr) -> exp.Expr:
+        """The sum of a column; missing where there is none."""
+        return exp.Sum(this=value)
+
     def mean(self, value: exp.Expr) -> exp.Expr:
         """The mean of a column; missing where there is none."""
         return exp.Avg(this=value)
@@ -205,13 +209,9 @@ class Block:
                 counted = exp.Distinct(expressions=[terms[0] if len(terms) == 1 else self.dialect.combination(terms)])
             value: exp.Expr = exp.Count(this=counted)
         else:
-            kinds = {"sum": _sum, "min": _min, "max": _max, "mean": self.dialect.mean}
+            kinds = {"sum": self.dialect.total, "min": _min, "max": _max, "mean": self.dialect.mean}
             value = kinds[node.function](real(terms[0]))
         return value.as_("found", quoted=True)
-
-
-def _sum(value: exp.Expr) -> exp.Expr:
-    return exp.Sum(this=value)
 
 
 def _min(value: exp.Expr) -> exp.Expr:

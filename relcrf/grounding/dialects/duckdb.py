@@ -21,6 +21,17 @@ class DuckDbDialect(AbstractDialect):
     def component(self, vector: exp.Expr, index: int) -> exp.Expr:
         return exp.Anonymous(this="array_extract", expressions=[vector, number(index + 1)])
 
+    def total(self, value: exp.Expr) -> exp.Expr:
+        return super().total(_ascending(value))
+
+    def mean(self, value: exp.Expr) -> exp.Expr:
+        return super().mean(_ascending(value))
+
+
+def _ascending(value: exp.Expr) -> exp.Expr:
+    """A column whose numbers are added in one order, so that sums do not depend on rows and threads in their last bits."""
+    return exp.Order(this=value, expressions=[exp.Ordered(this=value.copy())])
+
 
 class _GroupingBlock(Block):
     def figure(self, node: Figure) -> exp.Expr:

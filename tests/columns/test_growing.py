@@ -1,0 +1,150 @@
+"""Columns that grow: what goes in comes out, in memory or in files, and nothing is counted that is gone."""
+
+import gc
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from relcrf.columns.growing import Storage, file_of, open_column, part_of
+
+LIMITS = (0, 100, 10_000, 1 << 40)
+DTYPES = (np.int32, np.int64, np.uint64, np.float32, np.float64)
+
+generated = settings(
+    max_examples=100,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+def pieces_of(sizes, dtype, width, seed):
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 1000, size=(n, width) if width else n).astype(dtype) for n in sizes]
+
+
+def joined(pieces, dtype, width):
+    return np.concatenate([np.empty((0, width) if width else 0, dtype=dtype), *pieces])
+
+
+columns = {
+    "sizes": st.lists(st.integers(0, 30), max_size=8),
+    "dtype": st.sampled_from(DTYPES),
+    "width": st.integers(0, 3),
+    "limit": st.sampled_from(LIMITS),
+    "seed": st.integers(0, 9),
+}
+
+
+@generated
+@given(**columns)
+def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, width, limit, seed):
+    storage = Storage(tmp_path_factory.mktemp("columns"), limit)
+    pieces = pieces_of(sizes, dtype, width, seed)
+    column = storage.column(dtype, width)
+    for piece in pieces:
+        column.append(piece)
+    expected = joined(pieces, dtype, width)
+    assert len(column) == len(expected)
+    is_file = limit == 0 or expected.nbytes > limit
+    assert storage.used == (0 if is_file else expected.nbytes)
+    assert storage.written == (expected.nbytes if is_file else 0)
+    found = column.finish()
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    np.testing.assert_array_equal(found, expected)
+    with pytest.raises(ValueError, match="read-only"):
+        found[...] = 0
+    path = file_of(found)
+    assert (path is not None) == (is_file and found.size > 0)
+    if path is not None:
+        np.testing.assert_array_equal(np.load(path), expected)
+        np.testing.assert_array_equal(open_column(path), expected)
+        assert file_of(found.reshape(-1)) == path
+        assert len(found) < 2 or file_of(found[1:]) is None
+    for start in range(0, len(expected) + 1, 7):
+        np.testing.assert_array_equal(part_of(found, start, start + 11), expected[start : start + 11])
+    del found, column
+    gc.collect()
+    assert storage.used == 0
+
+
+@generated
+@given(**columns)
+def test_what_is_taken_is_the_callers_own(tmp_path_factory, sizes, dtype, width, limit, seed):
+    folder = tmp_path_factory.mktemp("columns")
+    storage = Storage(folder, limit)
+    pieces = pieces_of(sizes, dtype, width, seed)
+    column = storage.column(dtype, width)
+    for piece in pieces:
+        column.append(piece)
+    found = column.take()
+    np.testing.assert_array_equal(found, joined(pieces, dtype, width))
+    found[...] = 0
+    assert storage.used == 0
+    assert list(folder.iterdir()) == []
+
+
+def test_a_column_goes_to_its_file_in_the_middle_and_takes_nothing_afterwards(tmp_path):
+    storage = Storage(tmp_path, 1000)
+    other, column = storage.column(np.int64), storage.column(np.int32, name="late")
+    other.append(np.arange(100))
+    column.append(np.arange(50))
+    assert storage.used == 1000
+    column.append(np.arange(50, 60))
+    assert (storage.used, storage.written) == (800, 240)
+    column.append(np.arange(60, 1000))
+    kept = column.finish()
+    assert file_of(kept) == tmp_path / "late.npy"
+    np.testing.assert_array_equal(kept, np.arange(1000))
+    assert file_of(other.finish()) is None
+
+
+@pytest.mark.parametrize("limit", [0, 1 << 30])
+def test_of_a_column_that_nobody_finished_nothing_is_left(tmp_path, limit):
+    storage = Storage(tmp_path, limit)
+    column = storage.column(np.int32)
+    column.append(np.arange(10))
+    del column
+    gc.collect()
+    assert storage.used == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_part_of_an_array_keeps_it_counted(tmp_path):
+    storage = Storage(tmp_path, 1 << 30)
+    column = storage.column(np.int32)
+    column.append(np.arange(10))
+    part = column.finish()[2:4]
+    del column
+    gc.collect()
+    assert storage.used == 40
+    np.testing.assert_array_equal(part, [2, 3])
+    del part
+    gc.collect()
+    assert storage.used == 0
+
+
+def test_columns_of_one_name_do_not_share_a_file(tmp_path):
+    storage = Storage(tmp_path, 0)
+    first = storage.column(np.int32, name="0.scope0")
+    first.append(np.arange(5))
+    kept = first.finish()
+    second = storage.column(np.int32, name="0.scope0")
+    second.append(np.arange(5, 8))
+    np.testing.assert_array_equal(second.finish(), [5, 6, 7])
+    np.testing.assert_array_equal(kept, np.arange(5))
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: data[:20], lambda data: b"no column", lambda data: data + b"x"]
+)
+def test_a_damaged_file_is_no_column(tmp_path, damage):
+    column = Storage(tmp_path, 0).column(np.int32, name="c")
+    column.append(np.arange(100))
+    column.finish()
+    (tmp_path / "c.npy").write_bytes(damage((tmp_path / "c.npy").read_bytes()))
+    with pytest.raises(ValueError):  # NumPy says what
+        open_column(tmp_path / "c.npy")

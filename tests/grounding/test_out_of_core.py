@@ -1,0 +1,142 @@
+"""Groundings whose columns are files: bit for bit those of memory, and learnt from alike."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from ground_graphs import assert_equal_groundings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.columns import sorted_rows
+from relcrf.columns.growing import file_of
+from relcrf.data.binding import bind
+from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.grounding.ground import ground
+from relcrf.resources import shipped
+
+LITTLE, MUCH = "60MB", "4GB"
+
+
+def in_files(source):
+    """A dataset whose columns are all files, however short."""
+    dataset = relcrf.Dataset(source, memory=LITTLE)
+    dataset.storage.limit = 0
+    return dataset
+
+
+def columns_of(grounding):
+    """The columns of a graph that are long: scopes, and features."""
+    for group in grounding.graph.groups:
+        scope = group.scope
+        yield from scope.offsets if isinstance(scope, RepeatedScope) else scope
+        yield from group.features.arrays()
+
+
+def compare(text, source):
+    spec = relcrf.parse(text).spec
+    dataset = in_files(source)
+    found = ground(bind(spec, dataset), 10**7)
+    expected = ground(bind(spec, relcrf.Dataset(source, memory=MUCH)), 10**7)
+    assert_equal_groundings(found, expected)
+    assert dataset.storage.used == 0
+    return found, expected
+
+
+generated = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+@generated
+@given(
+    tables(),
+    st.lists(templates(), min_size=2, max_size=5),
+    st.sampled_from([1, 1 << 18]),
+    st.sampled_from([1, 1 << 18]),
+)
+def test_files_hold_what_memory_holds(data, bodies, bucket, deal):
+    texts = dict.fromkeys(text.replace("NAME", f"t{k}") for k, one in enumerate(bodies) for text in one)
+    if not any(row["w"] or row["q"] for row in data[0]["E"].values()) and not data[-1]["U"]:
+        return  # the open domain has no value
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sorted_rows, "BUCKET_ROWS", bucket)
+        patch.setattr(sorted_rows, "DEAL_ROWS", deal)
+        compare(DECLARATIONS + "\n".join(texts), frames(*data))
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_of_the_language_does(data, part):
+    compare(DECLARATIONS + "\n".join(PARTS[part]), frames(*data))
+
+
+LARGE = """
+domain D = { x, y, z }
+domain W = open
+entity E { predict d : D  g : integer  r : real  w : bag of W }
+relation R(a: E, b: E)
+template words(e: E) over e.d by e.w
+template some(e: E, u: W) where u in e.w and e.r > 0 over e.d per u by 1, e.r
+template pair(a: E, b: E) where R(a, b) over a.d, b.d
+template valued(a: E, b: E) where R(a, b) over a.d == b.d by 1, a.r * b.r
+template keyed(a: E, b: E) where R(a, b) over a.d, b.d per a.g, b.g by a.r
+template path(a: E, b: E) where R(a, p) and R(p, b) and a < b over a.d == b.d
+"""
+
+
+def test_large_columns_go_to_files_by_themselves():
+    rng = np.random.default_rng(0)
+    n, m = 20_000, 300_000
+    source = {
+        "e": pd.DataFrame(
+            {
+                "id": np.arange(n),
+                "d": rng.choice(["x", "y", "z"], size=n),
+                "g": rng.integers(5, size=n),
+                "r": rng.normal(size=n),
+            }
+        ),
+        "e_w": pd.DataFrame({"e": rng.integers(n, size=m), "w": rng.integers(2000, size=m)}),
+        "r": pd.DataFrame({"a": rng.integers(n, size=m // 3), "b": rng.integers(n, size=m // 3)}),
+    }
+    spec = relcrf.parse(LARGE).spec
+    dataset = relcrf.Dataset(source, memory="60MB")
+    found = ground(bind(spec, dataset))
+    expected = ground(bind(spec, relcrf.Dataset(source, memory=MUCH)))
+    assert_equal_groundings(found, expected)
+    assert found.graph.nbytes > 10_000_000
+    assert dataset.storage.used <= dataset.storage.limit < expected.bound.dataset.storage.used
+    is_file = [file_of(column) is not None for column in columns_of(found)]
+    assert any(is_file)
+    assert not any(file_of(column) is not None for column in columns_of(expected))
+
+
+def test_two_groundings_of_one_dataset_do_not_meet_in_files():
+    data = DATA[0]
+    dataset = in_files(frames(*data))
+    texts = [DECLARATIONS + "\n".join(PARTS[part]) for part in ("singles", "overs")]
+    found = [ground(bind(relcrf.parse(text).spec, dataset)) for text in (*texts, texts[0])]
+    for text, grounding in zip((*texts, texts[0]), found, strict=True):
+        assert_equal_groundings(grounding, ground(bind(relcrf.parse(text).spec, relcrf.Dataset(frames(*data)))))
+
+
+@pytest.mark.parametrize("backend", ["ess", "local", "pseudo"])
+def test_what_is_learnt_from_files_is_what_is_learnt_from_memory(tmp_path, backend):
+    folder, model = small_web(tmp_path), relcrf.load(shipped("models", "webkb.rcrf"))
+    mapped, held = model.ground(in_files(folder)), model.ground(relcrf.Dataset(folder))
+    assert all(file_of(column) is not None for column in columns_of(mapped) if column.size)
+    fits = [api.fit(model, grounding, backend) for grounding in (mapped, held)]
+    first, second = (fit.learned.vectors for fit in fits)
+    assert first.keys() == second.keys()
+    for name, vector in first.items():
+        np.testing.assert_array_equal(vector, second[name])
+    found, expected = (api.predict(fit, g).probabilities() for fit, g in zip(fits, (mapped, held), strict=True))
+    np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,327 @@
+"""Repeated scopes: the factors that the same model has when every row is grounded, and what plain loops say."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from evaluator import Evaluator
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.grounding import ground as grounding_module
+from relcrf.grounding.ground import ground
+from relcrf.grounding.preview import plan
+
+DECLARATIONS = """
+domain C = { red, blue }
+entity M { h : real }
+entity S { room : string  n : integer  t : bool  c : C }
+relation N(a: S, b: S) { v: real }
+relation K(m: M, s: S)
+predict relation reading(m: M, s: S) : 1..3
+predict relation other(s: S, m: M)
+predict relation third(s: S, m: M, c: C)
+predict relation self(a: S, b: S)
+predict relation colour(m: M, c: C) : C
+derive Far(a: S, b: S) where not N(a, b) and a != b
+"""
+READINGS = ["reading(m, s)", "other(s, m)", "third(s, m, c)", "colour(m, c)"]
+OVERS = {
+    "m: M, s: S": [
+        "reading(m, s)", "other(s, m)", "reading(m, s), other(s, m)", "reading(m, s) == 2", "reading(m, s) > 1 and other(s, m)",
+        "reading(m, s) == 1 => s.t", "colour(m, red), reading(m, s)", "third(s, m, blue) and other(s, m)",
+        "reading(m, s) == 3 or s.n == 1", "reading(m, s) == 2 and exists { N(s, q) }",
+    ],
+    "m: M, s: S, t: S": [
+        "reading(m, s), reading(m, t)", "symmetric reading(m, t), reading(m, s)", "other(t, m) and other(s, m)",
+        "reading(m, s) == reading(m, t)", "reading(m, s), other(t, m)", "reading(m, s) < reading(m, t) or N(s, t)",
+        "third(s, m, red) and third(t, m, blue)", "self(s, t) and reading(m, s) == 1",
+    ],
+    "m: M, s: S, c: C": [
+        "third(s, m, c)", "third(s, m, c) and other(s, m)", "third(s, m, c) => reading(m, s) == 2",
+        "colour(m, c), third(s, m, c)",
+        "colour(m, c) == red", "third(s, m, c) and c == s.c",
+    ],
+    "a: S, b: S": ["self(a, b)", "self(a, b) and self(b, a)", "symmetric self(a, b), self(b, a)"],
+    "a: S, b: S, c: S": ["self(a, b) and self(a, c)", "self(b, a) and self(c, a)", "self(a, b) and self(c, a)",
+                         "self(a, b) and self(b, c) => self(a, c)"],
+    "m: M": ["reading(m, S1)", "colour(m, red), colour(m, blue)", "colour(m, red) == colour(m, blue)"],
+}  # fmt: skip
+WHERES = {
+    "m: M, s: S": ["s.t", "s.n > 0", "N(s, q)", "N(q, s) and q.n > 0", "K(m, s)", "m.h > 0", "not N(s, s)", "s.c == red",
+                   "exists { K(m, q) }"],
+    "m: M, s: S, t: S": ["N(s, t)", "s != t", "s < t", "Far(s, t)", "N(s, q) and N(q, t)", "s.room == t.room", "s == t",
+                         "(N(s, t) or N(t, s))", "s.n < t.n", "K(m, t)"],
+    "m: M, s: S, c: C": ["s.c == c", "s.t", "N(s, q)", "s.c != c and s.n > 0"],
+    "a: S, b: S": ["N(a, b)", "a != b", "a.t", "b.n > 0", "N(a, q) and N(q, b)"],
+    "a: S, b: S, c: S": ["b < c", "N(b, c)", "a != b"],
+    "m: M": ["m.h > 0"],
+}  # fmt: skip
+KEYS = {
+    "m: M, s: S": ["s", "s.room", "s.n", "s.t", "m", "s.c"], "m: M, s: S, t: S": ["s", "t", "s.room", "t.n"],
+    "m: M, s: S, c: C": ["c", "s", "s.room"], "a: S, b: S": ["a", "b", "b.room"], "a: S, b: S, c: S": ["a", "c"], "m: M": ["m"],
+}  # fmt: skip
+NUMBERS = {
+    "m: M, s: S": ["1", "s.n", "s.n * 2", "m.h", "count { q where N(s, q) }", "sum { N(s, q).v where N(s, q) }"],
+    "m: M, s: S, t: S": ["1", "s.n + t.n", "count { q where N(s, q) and N(q, t) }", "m.h * s.n", "levenshtein(s.room, t.room)"],
+    "m: M, s: S, c: C": ["1", "s.n"], "a: S, b: S": ["1", "a.n - b.n", "count { q where N(a, q) and N(q, b) }"],
+    "a: S, b: S, c: S": ["a.n", "b.n * c.n"], "m: M": ["m.h", "1"],
+}  # fmt: skip
+
+generated = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+)
+
+
+@st.composite
+def templates(draw):
+    binders = draw(st.sampled_from([b for b in OVERS if b != "m: M"] * 3 + ["m: M"]))
+    conditions = draw(st.lists(st.sampled_from(WHERES[binders]), max_size=2, unique=True))
+    over = draw(st.sampled_from([o for o in OVERS[binders] if "S1" not in o]))
+    keys = draw(st.lists(st.sampled_from(KEYS[binders]), max_size=2, unique=True))
+    numbers = draw(st.lists(st.sampled_from(NUMBERS[binders]), max_size=2, unique=True))
+    text = f"template NAME({binders})" + (f" where {' and '.join(conditions)}" if conditions else "") + f" over {over}"
+    return text + (f" per {', '.join(keys)}" if keys else "") + (f" by {', '.join(numbers)}" if numbers else "")
+
+
+@st.composite
+def rows(draw):
+    """Things, tuples and attributes of tuples, as the evaluator reads them."""
+    rng = np.random.default_rng(draw(st.integers(0, 9999)))
+    gaps = draw(st.sampled_from([0.0, 0.3]))
+
+    def pick(values):
+        return None if rng.random() < gaps else values[rng.integers(len(values))]
+
+    moments = [f"m{k}" for k in range(draw(st.integers(1, 4)))]
+    sensors = [f"s{k}" for k in range(draw(st.integers(1, 4)))]
+    things = {
+        "M": {m: {"h": pick([-1.0, 0.5, 2.0])} for m in moments},
+        "S": {
+            s: {"room": pick(["a", "b"]), "n": pick([0, 1, 2]), "t": pick([True, False]), "c": pick(["red", "blue"])}
+            for s in sensors
+        },
+    }
+    near = {(a, b): pick([0.5, -2.0]) for a in sensors for b in sensors if rng.random() < 0.5}
+    known = [(m, s) for m in moments for s in sensors if rng.random() < 0.5]
+    return things, near, known
+
+
+def frames(things, near, known):
+    def entity(found, attributes):
+        columns = {a: pd.Series([row[a] for row in found.values()], dtype=object) for a in attributes}
+        return pd.DataFrame({"id": list(found), **columns})
+
+    return {
+        "M": entity(things["M"], ["h"]),
+        "S": entity(things["S"], ["room", "n", "t", "c"]),
+        "N": pd.DataFrame([(*k, v) for k, v in near.items()], columns=["a", "b", "v"], dtype=object),
+        "K": pd.DataFrame(known, columns=["m", "s"], dtype=object),
+    }
+
+
+def log_potentials(grounding, weights):
+    """The factors of each template: a multiset of scope, and log potential at every joint state."""
+    found = {}
+    for group, name in zip(grounding.graph.groups, grounding.group_names, strict=True):
+        matrix = grounding.graph.layout.matrix(weights, group.block)
+        patterns = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
+        tables = np.broadcast_to(
+            group.features.scores(matrix, np.arange(group.n_factors)) @ patterns.T, (group.n_factors, len(patterns))
+        )
+        scopes = zip(*(place.tolist() for place in group.scope), strict=True)
+        factors = ((s, tuple(np.round(t, 6) + 0.0)) for s, t in zip(scopes, tables.tolist(), strict=True))
+        found.setdefault(name, Counter()).update(factors)
+    return found
+
+
+def both_ways(monkeypatch, spec, source):
+    repeated = ground(bind(spec, source))
+    with monkeypatch.context() as patch:
+        patch.setattr(grounding_module, "on_one_row", lambda bound, facts, lowered: (lowered, None))
+        expanded = ground(bind(spec, source))
+    assert all(not isinstance(group.scope, RepeatedScope) for group in expanded.graph.groups)
+    return repeated, expanded
+
+
+def naive_factors(spec, things, near, known):
+    domains = {"C": ["red", "blue"], "1..3": [1, 2, 3]}
+    scores = {("N", pair): {"v": v} for pair, v in near.items()}
+    return Evaluator(spec, things, {"N": set(near), "K": set(known)}, scores, domains)
+
+
+def compare(monkeypatch, texts, data):
+    spec = relcrf.parse(DECLARATIONS + "\n".join(texts)).spec
+    source = relcrf.Dataset(frames(*data))
+    repeated, expanded = both_ways(monkeypatch, spec, source)
+    assert repeated.templates == expanded.templates
+    assert repeated.bindings == expanded.bindings
+    layout = repeated.graph.layout
+    assert layout.blocks == expanded.graph.layout.blocks
+    weights = np.random.default_rng(0).normal(size=layout.size)
+    found, plain = log_potentials(repeated, weights), log_potentials(expanded, weights)
+    assert found == plain
+    # The loops know scopes by name; one factor for each binding, but those over one variable are added up.
+    naive = naive_factors(spec, *data)
+    for template in spec.templates:
+        told = list(naive.factors(template))
+        is_unary = all(len(scope) == 1 for scope, _, _, _ in told)
+        names = Counter(
+            tuple(repeated.label(v) for v in scope) for scope, _ in found.get(template.name, Counter()).elements()
+        )
+        expected = Counter(tuple(f"{owner}({', '.join(a)})" for owner, a, _ in scope) for scope, _, _, _ in told)
+        assert set(names) == set(expected)
+        assert is_unary or names == expected
+    for name, one in told_numbers(spec, source).items():
+        groups = [g for g, n in zip(repeated.graph.groups, repeated.group_names, strict=True) if n == name]
+        assert one.bindings == repeated.bindings[name]
+        assert one.factors == sum(g.n_factors for g in groups)
+        if groups:  # without a binding a formula has no group, but for the plan the start of its rows
+            assert one.bytes == sum(g.nbytes for g in groups)
+    return repeated
+
+
+def told_numbers(spec, source):
+    bound = bind(spec, source)
+    grounding_module.prepare(bound)
+    return {one.name: one for one in plan(bound)}
+
+
+@generated
+@given(rows(), st.lists(templates(), min_size=1, max_size=3))
+def test_repeated_scopes_are_the_expanded_ones(data, texts):
+    with pytest.MonkeyPatch.context() as patch:
+        compare(patch, [text.replace("NAME", f"t{k}") for k, text in enumerate(texts)], data)
+
+
+DATA = (
+    {
+        "M": {"m0": {"h": 0.5}, "m1": {"h": None}, "m2": {"h": 2.0}},
+        "S": {
+            "s0": {"room": "a", "n": 1, "t": True, "c": "red"},
+            "s1": {"room": "b", "n": 0, "t": False, "c": None},
+            "s2": {"room": "a", "n": 2, "t": True, "c": "blue"},
+        },
+    },
+    {("s0", "s1"): 0.5, ("s1", "s2"): -2.0, ("s0", "s2"): None, ("s2", "s2"): 1.0},
+    [("m0", "s0"), ("m1", "s2")],
+)
+PARTS = {
+    "overs": [f"template NAME({b}) over {o}" for b in OVERS for o in OVERS[b] if "S1" not in o],
+    "wheres": [f"template NAME({b}) where {w} over {OVERS[b][0]}" for b in OVERS for w in WHERES[b] if b != "m: M"],
+    "keys": [f"template NAME({b}) over {OVERS[b][0]} per {k}" for b in OVERS for k in KEYS[b] if b != "m: M"],
+    "numbers": [f"template NAME({b}) over {OVERS[b][0]} by {n}" for b in OVERS for n in NUMBERS[b] if b != "m: M"],
+    "joined": [
+        "template NAME(m: M, s: S, t: S) where N(s, t) over reading(m, s), reading(m, t) by count { N(s, q) and N(q, t) }",
+        "template NAME(m: M, s: S, t: S) where N(s, t) over reading(m, s) by sum { N(s, q).v where N(s, q) and N(q, t) }",
+        "template NAME(m: M, s: S) where N(s, q) over reading(m, s) per s.room by 1, s.n",
+        "template NAME(m: M, s: S, t: S) where N(s, q) and N(q, t) over reading(m, s), reading(m, t) per s, t.room",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_kind_of_repetition(monkeypatch, part):
+    compare(monkeypatch, [text.replace("NAME", f"t{k}") for k, text in enumerate(PARTS[part])], DATA)
+
+
+REPEATED = {
+    "(m: M, s: S) over reading(m, s) per s": True,
+    "(m: M, s: S, t: S) where s < t over reading(m, s), reading(m, t) per s, t": True,
+    "(m: M, s: S, t: S) where N(s, t) over reading(m, s), other(t, m)": True,
+    "(m: M, s: S) where N(s, q) over reading(m, s)": True,
+    "(m: M, s: S, c: C) over third(s, m, c) and other(s, m)": True,
+    "(a: S, b: S) over self(a, b) and self(b, a)": True,
+    "(m: M, s: S) where s.t over reading(m, s) by s.n": True,
+    "(m: M, s: S) over reading(m, s) per m": True,  # every sensor has the same
+    "(m: M, s: S) over reading(m, s) by m.h": True,
+    "(a: S, b: S, c: S) over self(a, b) and self(b, c)": True,  # around b
+    "(m: M, s: S) over reading(m, s) per m, s": False,
+    "(m: M, s: S) where K(m, s) over reading(m, s)": False,
+    "(m: M, s: S) where s.t over reading(m, s) by m.h": False,
+    "(m: M, s: S, t: S) where m.h > 0 over reading(m, s), reading(m, t)": False,
+    "(a: S, b: S) where N(a, b) over self(a, b)": False,
+    "(a: S, b: S, c: S) where a < c over self(a, b) and self(b, c)": True,
+    "(a: S, b: S, c: S) over self(a, b) and self(b, c) and self(c, a)": False,
+}
+
+
+@pytest.mark.parametrize("text", REPEATED)
+def test_what_is_repeated_and_what_depends_on_the_row(monkeypatch, text):
+    found = compare(monkeypatch, [f"template t{text}"], DATA)
+    assert [isinstance(g.scope, RepeatedScope) for g in found.graph.groups] == [REPEATED[text]]
+    if REPEATED[text]:
+        (group,) = found.graph.groups
+        assert group.nbytes < sum(place.nbytes for place in group.scope) + group.features.n_rows * 100
+
+
+def test_a_relation_that_admits_only_some_tuples_is_not_repeated(monkeypatch):
+    text = DECLARATIONS.replace("other(s: S, m: M)", "other(s: S, m: M) where K(m, s)")
+    spec = relcrf.parse(text + "template t(m: M, s: S) over other(s, m)").spec
+    found, expanded = both_ways(monkeypatch, spec, relcrf.Dataset(frames(*DATA)))
+    weights = np.ones(found.graph.layout.size)
+    assert log_potentials(found, weights) == log_potentials(expanded, weights)
+    assert not isinstance(found.graph.groups[0].scope, RepeatedScope)
+
+
+def test_no_things_at_all():
+    things, near, known = {"M": {}, "S": {}}, {}, []
+    spec = relcrf.parse(DECLARATIONS + "template t(m: M, s: S) over reading(m, s) per s").spec
+    (group,) = ground(bind(spec, relcrf.Dataset(frames(things, near, known)))).graph.groups
+    assert group.n_factors == 0
+    assert [len(place) for place in group.scope] == [0]
+
+
+# At size: every pair of a hundred jokes in twenty-five thousand rows
+
+JESTER = """
+domain Joke = open
+entity Reader
+predict relation rating(r: Reader, j: Joke) : 1..5
+template level(r: Reader, j: Joke) over rating(r, j) per j
+template pair(r: Reader, i: Joke, j: Joke) where i < j over rating(r, i), rating(r, j) per i, j
+"""
+AT_SIZE = """
+import os, resource, sys, time
+import pandas as pd
+import relcrf
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+wide = pd.read_csv(os.environ["RELCRF_DATA"] + "/jester/rating_wide.csv.gz").drop(columns="n_rated")
+rows = wide.melt("user", var_name="j", value_name="rating").query("rating <= 10").rename(columns={"user": "r"})
+rows["value"] = pd.cut(rows.pop("rating"), [-11, -6, -2, 2, 6, 11], labels=False) + 1
+data = relcrf.Dataset({"reader": wide[["user"]].rename(columns={"user": "id"}), "rating": rows})
+before, started = peak(), time.perf_counter()
+grounding = relcrf.parse(sys.argv[1]).ground(data, 10**9)
+seconds = time.perf_counter() - started
+level, pair = grounding.graph.groups
+print(pair.n_factors, (grounding.states >= 0).sum(), pair.nbytes, grounding.graph.nbytes, before, peak(), seconds)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("RELCRF_DATA"), reason="RELCRF_DATA names no real data")
+def test_every_pair_of_a_hundred_jokes_takes_no_more_than_its_patterns():
+    done = subprocess.run([sys.executable, "-c", AT_SIZE, JESTER], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    pairs, labels, pair_bytes, graph_bytes, before, peak, seconds = map(float, done.stdout.split())
+    print(done.stdout)
+    assert pairs == 24_983 * 4_950, "123 million factors"
+    assert labels == 1_810_455
+    assert pair_bytes < 300_000
+    assert graph_bytes < 12e6
+    assert peak - before < 500
+    assert seconds < 60

@@ -1,0 +1,34 @@
+"""Ground graphs compared with each other, bit by bit."""
+
+import numpy as np
+
+from relcrf.graph.factor_graph import RepeatedScope
+
+
+def same_array(found, expected):
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert np.ascontiguousarray(found).tobytes() == np.ascontiguousarray(expected).tobytes()
+
+
+def assert_equal_groundings(found, expected):
+    """Everything that a grounding says, and how it is held."""
+    same_array(found.graph.cardinality, expected.graph.cardinality)
+    same_array(found.states, expected.states)
+    assert found.blocks == expected.blocks
+    assert found.templates == expected.templates
+    assert found.group_names == expected.group_names
+    assert found.bindings == expected.bindings
+    assert found.domains == expected.domains
+    assert found.graph.layout.blocks == expected.graph.layout.blocks
+    for a, b in zip(found.graph.groups, expected.graph.groups, strict=True):
+        assert (a.cardinalities, a.block, a.nbytes) == (b.cardinalities, b.block, b.nbytes)
+        assert isinstance(a.scope, RepeatedScope) == isinstance(b.scope, RepeatedScope)
+        for x, y in zip(a.scope, b.scope, strict=True):
+            same_array(x, y)
+        assert type(a.features) is type(b.features)
+        assert (a.features.n_rows, a.features.n_features) == (b.features.n_rows, b.features.n_features)
+        for x, y in zip(a.features.arrays(), b.features.arrays(), strict=True):
+            same_array(x, y)
+        assert (a.patterns is None) == (b.patterns is None)
+        if a.patterns is not None:
+            same_array(a.patterns, b.patterns)

@@ -9,6 +9,7 @@ import pytest
 from tables import small_web
 
 import relcrf
+from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.resources import shipped
 
 
@@ -76,6 +77,24 @@ def test_probabilities_are_those_of_enumeration(model):
     joint = np.array([[np.exp(0.3 - 0.2 + 0.5), np.exp(0.3 + 0.5)], [np.exp(-0.2), np.exp(0.5 + 0.5)]])
     joint /= joint.sum()
     np.testing.assert_allclose(found, [joint.sum(axis=1), joint.sum(axis=0)], rtol=1e-10)
+
+
+def test_engines_by_name_and_by_function(web, model):
+    closed = []
+
+    class Watched(DuckDbEngine):
+        def close(self):
+            closed.append(self)
+
+    data = relcrf.Dataset(web)
+    plain, opened = model.ground(data), model.ground(data, engine=lambda bound: Watched(bound.cursor))
+    assert len(closed) == 1 and opened.bindings == plain.bindings
+    with pytest.raises(relcrf.UsageError, match="over the budget"):
+        model.ground(data, 5, engine=lambda bound: Watched(bound.cursor))
+    assert len(closed) == 2, "closed where grounding fails, too"
+    for name, message in (("postgres", "needs the URL"), ("sparc", "did you mean 'spark'")):
+        with pytest.raises(relcrf.UsageError, match=message):
+            model.ground(data, engine=name)
 
 
 def test_nothing_to_learn_from(model, tmp_path):

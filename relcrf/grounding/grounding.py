@@ -66,8 +66,12 @@ class Grounding:
         return self._arguments[block.name]
 
     def label(self, variable: int) -> str:
-        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
-        return str(labels(self.bound, self.blocks, np.array([variable]))[0])
+        """A variable as people name it: `Page(12).category`, `Smokes(anna)`. For many, ask `labels` once."""
+        return str(self.labels(np.array([variable]))[0])
+
+    def labels(self, variables: np.ndarray) -> np.ndarray:
+        """The names of some variables, shape (n,), object."""
+        return labels(self.bound, self.blocks, variables)
 
     def variable(self, text: str) -> int:
         """The variable that people name so. A key may stand in quotes.

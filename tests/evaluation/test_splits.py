@@ -35,7 +35,8 @@ def ground(keys):
 def folds(grounding, plan):
     """The fold of each variable by its name."""
     split = split_by(grounding, plan)
-    return {grounding.label(v): split.values[f] for v, f in enumerate(split.fold)}
+    names = grounding.labels(np.arange(len(split.fold)))
+    return {name: split.values[f] for name, f in zip(names, split.fold, strict=True)}
 
 
 KEYS = [f"k{i}" for i in range(300)]

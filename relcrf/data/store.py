@@ -18,7 +18,7 @@ from relcrf.errors import Diagnostic, UsageError
 DEFAULT_MEMORY = "1GB"
 
 DUCKDB_SHARE = 0.5
-COLUMN_SHARE = 0.1
+COLUMN_SHARE = 0.03
 """What of the memory DuckDB's buffers and the ground columns may take; the rest is for work on them. More goes to files."""
 
 _UNITS = {

@@ -22,6 +22,9 @@ from relcrf.language.render import expression
 from relcrf.model.expressions import Attribute
 from relcrf.model.spec import ModelSpec
 
+FEW_VARIABLES = 10_000
+"""So many names are looked up at once and kept: one by one, each would be a query."""
+
 
 @dataclass(frozen=True)
 class Grounding:
@@ -66,8 +69,14 @@ class Grounding:
         return self._arguments[block.name]
 
     def label(self, variable: int) -> str:
-        """A variable as people name it: `Page(12).category`, `Smokes(anna)`. For many, ask `labels` once."""
+        """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
+        if self.graph.n_variables <= FEW_VARIABLES:
+            return str(self._labels[variable])
         return str(self.labels(np.array([variable]))[0])
+
+    @cached_property
+    def _labels(self) -> np.ndarray:
+        return self.labels(np.arange(self.graph.n_variables))
 
     def labels(self, variables: np.ndarray) -> np.ndarray:
         """The names of some variables, shape (n,), object."""

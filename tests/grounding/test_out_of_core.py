@@ -47,7 +47,7 @@ def compare(text, source):
 
 
 generated = settings(
-    max_examples=40,
+    max_examples=15,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

@@ -62,7 +62,7 @@ def expected_state(listed, block, arguments, things):
 
 
 @settings(
-    max_examples=150,
+    max_examples=70,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

@@ -76,7 +76,7 @@ NUMBERS = {
 }  # fmt: skip
 
 generated = settings(
-    max_examples=60,
+    max_examples=15,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     derandomize=True,

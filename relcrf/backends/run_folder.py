@@ -22,7 +22,9 @@ import numpy as np
 
 from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.learned import LearnedModel
+from relcrf.columns.growing import part_of
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
+from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -32,6 +34,8 @@ from relcrf.learning.lbfgs import State
 
 FORMAT = 1
 """Version of the folder's layout; a reader refuses a later one."""
+
+PART_ROWS = 1 << 20
 
 SAVE_EVERY = 5.0
 """Seconds between checkpoints."""
@@ -84,8 +88,11 @@ def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], prob
     digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
     digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:
-        for array in (*group.scope, *group.features.arrays()):
-            digest.update(array.tobytes())
+        scope = group.scope
+        places = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
+        for array in (*places, *group.features.arrays()):
+            for start in range(0, len(array), PART_ROWS):
+                digest.update(part_of(array, start, start + PART_ROWS).tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())
     return digest.hexdigest()

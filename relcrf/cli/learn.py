@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,6 +44,11 @@ from relcrf.data.frame import require_writable
 from relcrf.data.splits import read_split
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
+from relcrf.execution.base import AbstractExecutor
+from relcrf.execution.pool import PoolExecutor
+from relcrf.execution.spark import SparkExecutor
+from relcrf.execution.spark_session import spark_session
+from relcrf.grounding.engines.choice import duckdb, spark
 from relcrf.grounding.grounding import Grounding
 
 
@@ -63,6 +70,16 @@ def _note_default(hidden: np.ndarray | None, split: str | None) -> None:
         note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
 
 
+@contextmanager
+def _executor(workers: int, master: str | None) -> Iterator[AbstractExecutor | None]:
+    """Who learns: Spark where there is a master, else processes where there are workers, else this process."""
+    if master is None and not workers:
+        yield None
+        return
+    with SparkExecutor(spark_session(master)) if master is not None else PoolExecutor(workers) as executor:
+        yield executor
+
+
 def train(
     model: Annotated[Path, typer.Argument(help="The model, a .rcrf file.")],
     data: DataOption,
@@ -75,6 +92,8 @@ def train(
     force: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if learning does not converge.")] = False,
     keep: KeepOption = None,
+    workers: Annotated[int, typer.Option(help="Learn in shards by so many processes; 0: by this one.")] = 0,
+    master: Annotated[str | None, typer.Option(help="Ground and learn on Spark at this master: local[2].")] = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
@@ -91,7 +110,9 @@ def train(
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
         saved = kept_blocks(keep)
-        grounding = loaded.ground(Dataset(data, memory=memory), budget, keep=saved, progress=watch.grounding)
+        engine = spark(master) if master is not None else duckdb()
+        dataset = Dataset(data, memory=memory)
+        grounding = loaded.ground(dataset, budget, engine=engine, keep=saved, progress=watch.grounding)
         seconds_ground = time.perf_counter() - started
         hidden = _hidden(grounding, split, hold)
         problem = api.training_problem(grounding, hidden)
@@ -99,7 +120,8 @@ def train(
         partial = run_folder.prepare(out, resume=resume)
         monitor = run_folder.Checkpoints(partial, identity, watch.step)
         try:
-            fit = api.fit(loaded, grounding, backend, hidden=hidden, monitor=monitor, **chosen)
+            with _executor(workers, master) as executor:
+                fit = api.fit(loaded, grounding, backend, hidden=hidden, monitor=monitor, executor=executor, **chosen)
         except KeyboardInterrupt:
             monitor.save()
             messages.print(

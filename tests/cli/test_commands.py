@@ -480,3 +480,12 @@ def test_a_wrong_command_line_is_a_diagnostic(capsys, monkeypatch, arguments, me
 def test_no_command_shows_the_help(capsys, monkeypatch):
     code, out, err = relcrf_command(capsys, monkeypatch)
     assert code == 2 and "Usage:" in out + err and "E300" not in out + err
+
+
+def test_train_by_processes(relcrf_, relcrf_json, web, tmp_path):
+    code, alone = relcrf_json("train", MODEL, "--data", web, "--out", tmp_path / "alone")
+    assert code == 0
+    code, pooled = relcrf_json("train", MODEL, "--data", web, "--out", tmp_path / "pooled", "--workers", "2")
+    assert code == 0 and pooled["summary"]["forest_edges"] == alone["summary"]["forest_edges"]
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "none", "--workers", "-1")
+    assert code == 2 and "E362" in err

@@ -101,6 +101,12 @@ def test_pairs_take_eight_bytes_and_words_four():
     assert words.features.values.nbytes == 0
 
 
+def test_a_number_with_a_key_takes_twelve_bytes():
+    spec = relcrf.parse(f"{DECLARATIONS}\ntemplate one(e: E) over e.d per e.g by e.r").spec
+    (group,) = ground(bind(spec, dataset(0))).graph.groups
+    assert group.nbytes == 12 * group.n_factors > 0
+
+
 @pytest.mark.parametrize("name", ["cross", "chain", "unary"])
 def test_the_budget_stops_a_template_before_it_is_grounded(name):
     bound = bind(relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec, dataset(0))

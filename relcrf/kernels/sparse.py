@@ -6,7 +6,6 @@ what a bag of words is, and saves two thirds of its bytes.
 
 from __future__ import annotations
 
-import numpy as np
 from numba import njit
 
 
@@ -72,8 +71,3 @@ def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def
             feature = key[row] * n_values + d
             for pattern in range(n_patterns):
                 out[feature, pattern] += value * residual[row, pattern]
-
-
-def no_values() -> np.ndarray:
-    """The value array that stands for ones."""
-    return np.empty(0, dtype=np.float32)

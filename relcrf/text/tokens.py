@@ -115,10 +115,6 @@ class Text:
         """The tokens of a span, without space and comments."""
         return self.code(*self.offsets(span))
 
-    def line_of(self, offset: int) -> int:
-        """The line of an offset, counted from 1."""
-        return bisect_right(self._line_starts, offset)
-
     def line_range(self, line: int) -> tuple[int, int]:
         """Where the words of a line begin and end, so that an editor can point at it."""
         start = self.offset(line, 1)

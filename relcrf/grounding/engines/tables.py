@@ -40,7 +40,8 @@ def tables_of(plan: Plan) -> list[str]:
 
 def in_plain_names(plan: Plan, tables: Mapping[str, PlainTable]) -> Plan:
     """The same plan on the plain tables. Figures are subqueries, with no plan beside them that has their keys."""
-    return _renamed(plan, tables, {})  # type: ignore[no-any-return]
+    renamed: Plan = _renamed(plan, tables, {})
+    return renamed
 
 
 def _renamed(node: Any, tables: Mapping[str, PlainTable], scans: Mapping[str, PlainTable]) -> Any:

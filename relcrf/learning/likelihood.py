@@ -13,7 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.forest import ForestInference, score
+from relcrf.graph.scopes import Potentials
+from relcrf.inference.forest import ForestInference
 from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
@@ -48,7 +49,7 @@ class ForestLikelihood:
 
     @cached_property
     def _inference(self) -> ForestInference:
-        return ForestInference(self.graph)
+        return ForestInference(self.graph.scopes)
 
     @cached_property
     def _observed_counts(self) -> np.ndarray:
@@ -68,11 +69,9 @@ class ForestLikelihood:
 
     def _run(self, weights: np.ndarray, evidence: np.ndarray | None) -> tuple[float, np.ndarray]:
         """Log partition and expected counts, of all or given the evidence."""
-        found = self._inference.marginals(weights, evidence)
-        counts = np.zeros(self.graph.graph.layout.size)
-        self.graph.add_node_counts(found.nodes, counts)
-        self.graph.add_edge_counts(found.edges, counts)
-        return found.log_partition, counts
+        nodes, factors = self.graph.potentials(weights)
+        found = self._inference.marginals(Potentials(nodes if evidence is None else nodes + evidence, factors))
+        return found.log_partition, self.graph.counts(Potentials(found.nodes, found.factors))
 
 
 @dataclass(frozen=True)
@@ -217,4 +216,6 @@ def penalised(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Obje
 
 def log_likelihood(graph: ReducedGraph, weights: np.ndarray, states: np.ndarray) -> float:
     """Log-likelihood of a joint state on a forest, in nats."""
-    return score(graph, weights, states) - ForestInference(graph).marginals(weights).log_partition
+    potentials = graph.potentials(weights)
+    log_partition = ForestInference(graph.scopes).marginals(potentials).log_partition
+    return graph.scopes.score(potentials, states) - log_partition

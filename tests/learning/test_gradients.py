@@ -11,7 +11,6 @@ from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.features import Dense
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.enumeration import Enumeration
-from relcrf.inference.forest import score
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, log_likelihood, penalised
 
 
@@ -62,8 +61,9 @@ def test_latent_states_are_summed_out(seed):
     latent = np.arange(len(states)) % 3 == seed % 3
     choices = zip(states, graph.cardinality, latent, strict=True)
     every = itertools.product(*(range(k) if hidden else (x,) for x, k, hidden in choices))
-    joint = np.logaddexp.reduce([score(graph, weights, np.array(s)) for s in every])
-    exact = joint - Enumeration(graph).marginals(weights).log_partition
+    potentials = graph.potentials(weights)
+    joint = np.logaddexp.reduce([graph.scopes.score(potentials, np.array(s)) for s in every])
+    exact = joint - Enumeration(graph.scopes).marginals(potentials).log_partition
     assert ForestLikelihood(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)
 
 
@@ -101,7 +101,8 @@ def without_absent(graph, roles):
 @pytest.mark.parametrize("seed", range(15))
 def test_forest_likelihood_is_the_likelihood(seed):
     graph, states, weights = problem(seed, forest=True)
-    exact = score(graph, weights, states) - Enumeration(graph).marginals(weights).log_partition
+    potentials = graph.potentials(weights)
+    exact = graph.scopes.score(potentials, states) - Enumeration(graph.scopes).marginals(potentials).log_partition
     assert ForestLikelihood(graph, states)(weights)[0] == pytest.approx(-exact)
     assert log_likelihood(graph, weights, states) == pytest.approx(exact)
 

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from evaluator import Evaluator
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import generated
+from hypothesis import given
 from hypothesis import strategies as st
 
 import relcrf
@@ -74,14 +75,6 @@ NUMBERS = {
     "m: M, s: S, c: C": ["1", "s.n"], "a: S, b: S": ["1", "a.n - b.n", "count { q where N(a, q) and N(q, b) }"],
     "a: S, b: S, c: S": ["a.n", "b.n * c.n"], "m: M": ["m.h", "1"],
 }  # fmt: skip
-
-generated = settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
 
 
 @st.composite
@@ -198,7 +191,7 @@ def told_numbers(spec, source):
     return {one.name: one for one in plan(bound)}
 
 
-@generated
+@generated(10)
 @given(rows(), st.lists(templates(), min_size=1, max_size=3))
 def test_repeated_scopes_are_the_expanded_ones(data, texts):
     with pytest.MonkeyPatch.context() as patch:

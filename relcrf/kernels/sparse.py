@@ -6,10 +6,10 @@ what a bag of words is, and saves two thirds of its bytes.
 
 from __future__ import annotations
 
-from numba import njit
+from relcrf.kernels.compile import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[no-untyped-def]
     """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
@@ -30,7 +30,7 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
                 out[k, pattern] += value * weights[c, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
     """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
     n_patterns = out.shape[1]
@@ -43,7 +43,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ign
                 out[c, pattern] += value * residual[k, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
     """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
     n_patterns = weights.shape[1]
@@ -59,7 +59,7 @@ def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
                 out[row, pattern] += value * weights[feature, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def]
     """Adjoint of `keyed_scores`."""
     n_patterns = out.shape[1]

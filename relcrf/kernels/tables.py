@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from numba import njit
+from relcrf.kernels.compile import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def add_tables(  # type: ignore[no-untyped-def]
     scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out
 ):
@@ -34,7 +34,7 @@ def add_tables(  # type: ignore[no-untyped-def]
                         out[cell] += score[pattern] * patterns[state, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def collect_tables(  # type: ignore[no-untyped-def]
     tables, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual
 ):

@@ -17,6 +17,9 @@ from relcrf.kernels.components import find
 DIGIT_BITS = 11
 """Of a digit of the radix sort: its 2,048 counters stay in the nearest cache."""
 
+BLOCK = 256
+"""Edges whose ends are read together."""
+
 _ZERO = np.uint64(0)
 _SIGN = np.uint64(1 << 63)
 _ALL = np.uint64((1 << 64) - 1)
@@ -117,14 +120,40 @@ def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, ligh
     n_light = 0
     for k in range(len(candidates)):
         e = candidates[k]
-        if leader[edges[e, 0]] != leader[edges[e, 1]]:
-            if weight[e] >= threshold:
-                heavy[n_heavy] = e
-                n_heavy += 1
-            else:
-                light[n_light] = e
-                n_light += 1
+        # Without branches, which would be guessed wrong every third time: what is not counted is overwritten.
+        is_open = leader[edges[e, 0]] != leader[edges[e, 1]]
+        is_heavy = weight[e] >= threshold
+        heavy[n_heavy] = e
+        light[n_light] = e
+        n_heavy += is_open & is_heavy
+        n_light += is_open & (not is_heavy)
     return n_heavy, n_light
+
+
+@kernel()
+def _sweep(edges, order, leader, missing, chosen):  # type: ignore[no-untyped-def]
+    """Joins the trees that the edges connect, one edge after the other, until `missing` have been chosen.
+
+    Returns:
+        How many are missing still.
+    """
+    ends = np.empty((BLOCK, 2), dtype=np.int32)
+    for start in range(0, len(order), BLOCK):
+        stop = min(start + BLOCK, len(order))
+        # Reads that do not wait for each other. Who leads a node now is, further on, still above it in its tree.
+        for k in range(start, stop):
+            ends[k - start, 0] = leader[edges[order[k], 0]]
+            ends[k - start, 1] = leader[edges[order[k], 1]]
+        for k in range(start, stop):
+            a = find(leader, ends[k - start, 0])
+            b = find(leader, ends[k - start, 1])
+            if a != b:
+                leader[max(a, b)] = min(a, b)
+                chosen[order[k]] = True
+                missing -= 1
+                if missing == 0:
+                    return 0
+    return missing
 
 
 @kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
@@ -156,18 +185,7 @@ def maximum_forest(n_nodes, edges, weight, thresholds, chosen):  # type: ignore[
             for v in range(n_nodes):  # leaders are never higher than those they lead, and so are final already
                 leader[v] = leader[leader[v]]
             n_heavy, n_rest = _split_unconnected(leader, edges, weight, threshold, rest[:n_rest], heavy, rest)
-        if n_heavy:
-            order = _heaviest_first(weight, heavy[:n_heavy])
-            for position in range(n_heavy):
-                e = order[position]
-                a = find(leader, edges[e, 0])
-                b = find(leader, edges[e, 1])
-                if a != b:
-                    leader[max(a, b)] = min(a, b)
-                    chosen[e] = True
-                    missing -= 1
-                    if missing == 0:
-                        return True
-        if n_rest == 0:
+        missing = _sweep(edges, _heaviest_first(weight, heavy[:n_heavy]), leader, missing, chosen)
+        if missing == 0 or n_rest == 0:
             break
     return True

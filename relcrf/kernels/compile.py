@@ -162,6 +162,18 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
                 self.flush()
                 return None
 
+    def holds(self, signature: tuple[Any, ...], target_context: Any) -> bool:
+        """Whether the code for these types is there; it is not read."""
+        folder = cache_folder()
+        if folder.path is None or not folder.is_usable():
+            return False
+        with _locked(folder.path):
+            try:
+                name = self._cache_file._load_index().get(self._index_key(signature, target_context.codegen()))
+            except (EOFError, pickle.UnpicklingError):
+                return False
+        return name is not None and (folder.path / name).exists()
+
     def save_overload(self, sig: Any, data: Any) -> None:
         folder = cache_folder()
         if folder.path is not None and folder.is_usable():
@@ -175,6 +187,18 @@ class Kernel:
 
     dispatcher: Any
     signatures: tuple[tuple[Any, ...], ...]
+
+    def is_kept(self) -> bool:
+        """Whether the cache has the code for all these types."""
+        kept = self.dispatcher._cache
+        if not isinstance(kept, _KernelCache):
+            return False
+        return all(kept.holds(signature, self.dispatcher.targetctx) for signature in self.signatures)
+
+    def compile(self) -> None:
+        """Compiles for all these types, or reads what is compiled."""
+        for signature in self.signatures:
+            self.dispatcher.compile(signature)
 
 
 DECLARED: dict[str, Kernel] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from numba import boolean, int32
+
 from relcrf.kernels.compile import kernel
 
 
@@ -18,7 +20,7 @@ def find(parent, node):  # type: ignore[no-untyped-def]
     return node
 
 
-@kernel()
+@kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
 def unite(parent, first, second, keep):  # type: ignore[no-untyped-def]
     """Joins the components of `first[k]` and `second[k]` wherever both may be joined.
 
@@ -34,7 +36,7 @@ def unite(parent, first, second, keep):  # type: ignore[no-untyped-def]
                 parent[a] = b
 
 
-@kernel()
+@kernel((int32[::1],))
 def flatten(parent):  # type: ignore[no-untyped-def]
     """Makes every node's parent its representative."""
     for node in range(len(parent)):

@@ -6,10 +6,16 @@ what a bag of words is, and saves two thirds of its bytes.
 
 from __future__ import annotations
 
-from relcrf.kernels.compile import kernel
+from numba import float32, float64, int32, int64
+
+from relcrf.kernels.compile import kernel, read_only
+
+MATRIX = float64[:, ::1]
+CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), MATRIX, int64[::1], MATRIX)
+KEYED = tuple((int32[::1], values, MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1]))
 
 
-@kernel()
+@kernel(CSR)
 def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[no-untyped-def]
     """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
@@ -30,7 +36,7 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
                 out[k, pattern] += value * weights[c, pattern]
 
 
-@kernel()
+@kernel(CSR)
 def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
     """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
     n_patterns = out.shape[1]
@@ -43,7 +49,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ign
                 out[c, pattern] += value * residual[k, pattern]
 
 
-@kernel()
+@kernel(*KEYED)
 def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
     """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
     n_patterns = weights.shape[1]
@@ -59,7 +65,7 @@ def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
                 out[row, pattern] += value * weights[feature, pattern]
 
 
-@kernel()
+@kernel(*KEYED)
 def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def]
     """Adjoint of `keyed_scores`."""
     n_patterns = out.shape[1]

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from numba import float64, int32, int64
+
 from relcrf.kernels.compile import kernel
 
+TERMS = (*[int32[::1]] * 5, int64[::1])
 
-@kernel()
+
+@kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]))
 def add_tables(  # type: ignore[no-untyped-def]
     scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out
 ):
@@ -34,7 +38,7 @@ def add_tables(  # type: ignore[no-untyped-def]
                         out[cell] += score[pattern] * patterns[state, pattern]
 
 
-@kernel()
+@kernel((float64[::1], float64[:, ::1], *TERMS, float64[:, ::1]))
 def collect_tables(  # type: ignore[no-untyped-def]
     tables, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual
 ):

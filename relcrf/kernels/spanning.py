@@ -68,7 +68,7 @@ def _heaviest_first(weight, edge):  # type: ignore[no-untyped-def]
         position = count[digit]
         if position[np.int64((key[0] >> shift) & _DIGIT)] == n:
             continue  # all have the same digit
-        total = 0
+        total = np.int64(0)
         for d in range(len(position)):
             here = position[d]
             position[d] = total

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command import relcrf_command
@@ -63,6 +64,7 @@ for name, (text, data) in {"web": (model, web), "keyed": (keyed, folder / "keyed
             kept = ["--keep", folder / f"{name}_blocks"] if backend == "ess" or again else []
             relcrf("train", text, "--data", data, "--out", out, "--backend", backend, *kept)
             relcrf("predict", out, "--data", data, "--out", out / "found.csv")
+relcrf("train", model, "--data", web, "--out", folder / "shards", "--workers", 1)
 found = {name: [str(s) for s in k.dispatcher.stats.cache_misses] for name, k in DECLARED.items()}
 assert sum(len(k.dispatcher.signatures) for k in DECLARED.values()) >= 5
 assert not any(found.values()), {name: s for name, s in found.items() if s}
@@ -101,7 +103,14 @@ def test_training_and_prediction_compile_nothing_then(python, warm, tmp_path):
     people = [{"id": f"e{k}", "d": None if k % 5 == 0 else "ab"[k % 2], "school": f"s{k % 3}"} for k in range(20)]
     links = [{"x": f"e{k}", "y": f"e{(k * 7 + 2) % 20}"} for k in range(20)]
     write_tables(tmp_path / "keyed_tables", e=people, r=links)
+    before = sorted(Path(warm["folder"]).iterdir())
     python("-c", WORK, tmp_path, web, shipped("models", "webkb.rcrf"))
+    assert sorted(Path(warm["folder"]).iterdir()) == before  # of the workers, too
+
+
+def test_help(capsys, monkeypatch):
+    code, out, _ = relcrf_command(capsys, monkeypatch, "warmup", "--help")
+    assert code == 0 and "Example: relcrf warmup" in out
 
 
 def test_without_a_folder_nothing_can_be_kept(capsys, monkeypatch):

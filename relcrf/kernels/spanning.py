@@ -68,11 +68,11 @@ def _heaviest_first(weight, edge):  # type: ignore[no-untyped-def]
         position = count[digit]
         if position[np.int64((key[0] >> shift) & _DIGIT)] == n:
             continue  # all have the same digit
-        total = np.int64(0)
+        start = 0
         for d in range(len(position)):
-            here = position[d]
-            position[d] = total
-            total += here
+            stop = start + int(position[d])
+            position[d] = start
+            start = stop
         for k in range(n):
             d = np.int64((key[k] >> shift) & _DIGIT)
             to = position[d]

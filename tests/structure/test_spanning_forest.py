@@ -38,11 +38,13 @@ def graphs(draw):
     return n_nodes, edges, np.array([row[2] for row in rows])
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_the_edges_of_a_stable_sort(graph):
     assert maximum_spanning_forest(*graph).tolist() == kruskal(*graph)
 
 
+@settings(deadline=None)
 @given(graphs(), st.lists(st.one_of(weights, st.just(np.nan)), max_size=5))
 def test_thresholds_change_nothing(graph, thresholds):
     n_nodes, edges, weight = graph
@@ -52,6 +54,7 @@ def test_thresholds_change_nothing(graph, thresholds):
     assert np.flatnonzero(chosen).tolist() == kruskal(*graph)
 
 
+@settings(deadline=None)
 @given(st.lists(weights, max_size=200))
 def test_the_sort_is_stable(values):
     weight = np.array(values)
@@ -81,6 +84,7 @@ def test_many_edges(seed, kind):
     assert maximum_spanning_forest(n_nodes, edges, weight).tolist() == kruskal(n_nodes, edges, weight)
 
 
+@settings(deadline=None)
 @given(graphs())
 def test_the_total_weight_of_networkx(graph):
     n_nodes, edges, weight = graph

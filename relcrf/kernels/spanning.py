@@ -74,9 +74,9 @@ def _heaviest_first(weight, edge):  # type: ignore[no-untyped-def]
             position[d] = start
             start = stop
         for k in range(n):
-            d = np.int64((key[k] >> shift) & _DIGIT)
-            to = position[d]
-            position[d] = to + 1
+            slot = np.int64((key[k] >> shift) & _DIGIT)
+            to = position[slot]
+            position[slot] = to + 1
             other_key[to] = key[k]
             other_edge[to] = edge[k]
         key, other_key = other_key, key

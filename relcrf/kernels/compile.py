@@ -205,16 +205,17 @@ DECLARED: dict[str, Kernel] = {}
 """The kernels of the modules that have been imported, by `module.function`."""
 
 
-def kernel(*signatures: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Any]:
+def kernel(*signatures: tuple[Any, ...], **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compiles a function by Numba when it is first called, without the interpreter's lock, and keeps the result.
 
     Args:
         signatures: the types of arguments that it is called with, for `relcrf warmup`. None for one that only other
             kernels call: it is compiled with them.
+        options: of `numba.njit`, such as `fastmath`.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(nogil=True)(function)
+        dispatcher = njit(nogil=True, **options)(function)
         if config.DISABLE_JIT:
             return dispatcher
         if cache_folder().path is not None:

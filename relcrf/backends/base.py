@@ -13,7 +13,7 @@ import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.reduction import ReducedGraph, Role, TooManyFreeVariables, reduce_graph
+from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Verdict
 from relcrf.learning.lbfgs import Lbfgs, State
@@ -56,17 +56,17 @@ class Problem:
         Raises:
             UsageError: where a factor joins more than two of them.
         """
-        try:
-            return reduce_graph(self.graph, self.roles, self.states)
-        except TooManyFreeVariables as found:
-            template = self.graph.layout.blocks[self.graph.groups[found.group].block].name
+        graph = reduce_graph(self.graph, self.roles, self.states)
+        for terms in graph.clique_terms:
+            template = self.graph.layout.blocks[self.graph.groups[terms.group].block].name
             raise UsageError(
                 Diagnostic(
                     "E302",
                     f"backend '{backend}' takes factors over at most two unknown variables; template '{template}' has more",
                     hint="use --backend pseudo, which takes factors of any size, or a template over two random terms",
                 )
-            ) from None
+            )
+        return graph
 
     def sum_of(self, part: AbstractPart) -> AbstractSum:
         """A likelihood over the whole problem."""

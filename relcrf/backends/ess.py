@@ -20,6 +20,7 @@ from relcrf.backends.base import (
     Vector,
     maximise_likelihood,
 )
+from relcrf.graph.reduction import ReducedGraph
 from relcrf.inference.forest import ForestInference
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood
@@ -46,7 +47,7 @@ class OnForest(AbstractPart):
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = spanning_forest(problem.reduced(self.backend), self.structure.get())
-        return ForestLikelihood(graph, problem.states[graph.variables])
+        return ForestLikelihood.of(graph, problem.states[graph.variables])
 
 
 @dataclass(frozen=True)
@@ -84,13 +85,14 @@ class EssBackend(AbstractBackend):
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
         forest = spanning_forest(problem.reduced(self.name), vectors["structure"])
-        return infer_on_forest(ForestInference(forest), vectors["weights"])
+        return infer_on_forest(forest, vectors["weights"])
 
 
-def infer_on_forest(inference: ForestInference, weights: np.ndarray) -> Inferred:
+def infer_on_forest(graph: ReducedGraph, weights: np.ndarray) -> Inferred:
     """Marginals and most probable states together."""
-    found = inference.marginals(weights)
-    states = inference.map_states(weights).states
-    graph = inference.graph
+    inference, potentials = ForestInference(graph.scopes), graph.potentials(weights)
+    found, best = inference.marginals(potentials), inference.map_states(potentials)
     edges = graph.variables[graph.edges]
-    return Inferred(graph.variables, graph.state_start, found.nodes, states, edges, found.log_partition, found.verdict)
+    return Inferred(
+        graph.variables, graph.state_start, found.nodes, best.states, edges, found.log_partition, found.verdict
+    )

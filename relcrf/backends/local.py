@@ -11,7 +11,6 @@ from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learne
 from relcrf.backends.ess import infer_on_forest
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.forest import ForestInference
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
 
@@ -38,7 +37,7 @@ class LocalBackend(AbstractBackend):
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": alone.sizes()[0]})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
-        return infer_on_forest(ForestInference(_unary(problem, self.name)), vectors["weights"])
+        return infer_on_forest(_unary(problem, self.name), vectors["weights"])
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Unary(AbstractPart):
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = _unary(problem, self.backend)
-        return ForestLikelihood(graph, problem.states[graph.variables])
+        return ForestLikelihood.of(graph, problem.states[graph.variables])
 
 
 def _unary(problem: Problem, backend: str) -> ReducedGraph:

@@ -2,11 +2,11 @@
 
 Roles stand apart from structure, so that one ground graph serves training, test and every fold. A factor with one
 free variable becomes a term of that node's table; one with two becomes a term of an edge's table, and parallel factors
-add up in one edge; one with none is a constant and goes. Every term is a strided view of its factor's joint table:
-`base` is the joint state with the clamped variables in place, the strides walk along the free ones (a variable that
-stands at two places of a scope has the sum of both strides).
+add up in one edge; one with more becomes a clique of its own; one with none is a constant and goes. Every term is a
+strided view of its factor's joint table: `base` is the joint state with the clamped variables in place, the strides
+walk along the free ones (a variable that stands at two places of a scope has the sum of both strides).
 
-Node and edge tables are linear in the weights; `counts` is the adjoint of that map, so that the gradient of any
+Node, edge and clique tables are linear in the weights; `counts` is the adjoint of that map, so that the gradient of any
 log-likelihood is `counts(observed) - counts(expected)`.
 """
 
@@ -15,14 +15,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
 
 CHUNK = 1 << 16
 """Terms that are expanded at a time: their tables stay within a few tens of megabytes."""
+
+ROW_BYTES = 64
+"""Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""
 
 
 class Role(IntEnum):
@@ -34,14 +39,6 @@ class Role(IntEnum):
     """Left out, with every factor that touches it."""
 
 
-class TooManyFreeVariables(Exception):
-    """A factor has more than two free variables; the caller names its template."""
-
-    def __init__(self, group: int) -> None:
-        super().__init__(f"a factor of group {group} has more than two free variables")
-        self.group = group
-
-
 @dataclass(frozen=True)
 class Terms:
     """Views of one group's factors, each adding to a node's or an edge's table.
@@ -51,6 +48,7 @@ class Terms:
         factor: which factors, shape (n_terms,); None is all of them in order.
         target: node or edge that each adds to, shape (n_terms,); ascending.
         base, stride_row, stride_column: see the module; shape (n_terms,). Node terms have no columns (stride 0).
+        whole: each term is a factor's whole table, as it is, and the targets are consecutive: no need to look at strides.
     """
 
     group: int
@@ -60,6 +58,7 @@ class Terms:
     base: np.ndarray
     stride_row: np.ndarray
     stride_column: np.ndarray
+    whole: bool = False
 
     def take(self, keep: np.ndarray, target: np.ndarray) -> Terms:
         """The terms at `keep`, aimed at new targets."""
@@ -70,8 +69,26 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class CliqueTerms:
+    """The factors of one group that keep the same number of free variables, three or more: each has a table of its own.
+
+    Args:
+        group: index of the group in the graph.
+        factor: which factors, shape (n,).
+        node: their free nodes in the order of their places, shape (n, arity).
+        base, stride: see the module; shapes (n,) and (n, arity).
+    """
+
+    group: int
+    factor: np.ndarray
+    node: np.ndarray
+    base: np.ndarray
+    stride: np.ndarray
+
+
+@dataclass(frozen=True)
 class ReducedGraph:
-    """Free variables as nodes 0..n-1 and the pairs of them that share a factor as edges.
+    """Free variables as nodes 0..n-1, the pairs of them that share a factor as edges, and larger factors as cliques.
 
     Args:
         graph: what was reduced.
@@ -90,6 +107,7 @@ class ReducedGraph:
     table_start: np.ndarray
     node_terms: tuple[Terms, ...]
     edge_terms: tuple[Terms, ...]
+    clique_terms: tuple[CliqueTerms, ...] = ()
 
     @property
     def n_nodes(self) -> int:
@@ -106,11 +124,16 @@ class ReducedGraph:
             self._expand(terms, slice(0, len(terms.target)), weights, 0, out)
         return out
 
-    def edge_log_potentials(self, weights: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`."""
+    def edge_log_potentials(
+        self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`. `out` is overwritten."""
         stop = self.n_edges if stop is None else stop
         origin = int(self.table_start[start])
-        out = np.zeros(int(self.table_start[stop]) - origin)
+        if out is None:
+            out = np.zeros(int(self.table_start[stop]) - origin)
+        else:
+            out[:] = 0.0
         for terms in self.edge_terms:
             first, last = np.searchsorted(terms.target, (start, stop))
             self._expand(terms, slice(int(first), int(last)), weights, origin, out)
@@ -131,8 +154,63 @@ class ReducedGraph:
             first, last = np.searchsorted(terms.target, (start, stop))
             self._collect(terms, slice(int(first), int(last)), edge_tables, origin, out)
 
+    @cached_property
+    def scopes(self) -> Scopes:
+        """Edges and then cliques, as the factors that inference works on."""
+        arity = [np.full(self.n_edges, 2)]
+        node = [self.edges.ravel()]
+        for terms in self.clique_terms:
+            arity.append(np.full(len(terms.node), terms.node.shape[1]))
+            node.append(terms.node.ravel())
+        start = np.concatenate(([0], np.cumsum(np.concatenate(arity), dtype=np.int64)))
+        return Scopes(self.cardinality, start, np.concatenate(node))
+
+    def potentials(self, weights: np.ndarray) -> Potentials:
+        """The log potentials of `scopes` under weights of shape (layout.size,)."""
+        pairs = self.edge_log_potentials(weights)
+        if not self.clique_terms:
+            return Potentials(self.node_log_potentials(weights), pairs)
+        out = np.zeros(int(self.scopes.table_start[-1]))
+        out[: len(pairs)] = pairs
+        for terms, chunk, cells in self._clique_chunks():
+            group = self.graph.groups[terms.group]
+            matrix = self.graph.layout.matrix(weights, group.block)
+            scores = group.features.scores(matrix, terms.factor[chunk])
+            tables.add_cliques(scores, _patterns(group.patterns), *cells, out)
+        return Potentials(self.node_log_potentials(weights), out)
+
+    def counts(self, potentials: Potentials) -> np.ndarray:
+        """Pattern counts of flat marginals of `scopes`, one a weight: the adjoint of `potentials`."""
+        out = np.zeros(self.graph.layout.size)
+        self.add_node_counts(potentials.nodes, out)
+        self.add_edge_counts(potentials.factors[: int(self.table_start[-1])], out)
+        for terms, chunk, cells in self._clique_chunks():
+            group = self.graph.groups[terms.group]
+            gradient = self.graph.layout.matrix(out, group.block)
+            rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
+            residual = np.zeros((rows, group.n_patterns))
+            tables.collect_cliques(potentials.factors, _patterns(group.patterns), *cells, residual)
+            group.features.accumulate(residual, terms.factor[chunk], gradient)
+        return out
+
+    def _clique_chunks(self) -> Iterator[tuple[CliqueTerms, slice, tuple[np.ndarray, ...]]]:
+        """Some cliques after others: their terms, and base, strides, cardinalities and places in the flat tables."""
+        first = self.n_edges
+        for terms in self.clique_terms:
+            for start in range(0, len(terms.factor), CHUNK):
+                chunk = slice(start, min(start + CHUNK, len(terms.factor)))
+                place = self.scopes.table_start[first + chunk.start : first + chunk.stop]
+                cardinality = self.cardinality[terms.node[chunk]]
+                yield terms, chunk, (terms.base[chunk], terms.stride[chunk], cardinality, place)
+            first += len(terms.factor)
+
     def state_counts(self, states: np.ndarray) -> np.ndarray:
         """Pattern counts of a joint state of all nodes, one a weight. `states` has shape (n_nodes,)."""
+        if self.clique_terms:
+            nodes, factors = np.zeros(int(self.state_start[-1])), np.zeros(int(self.scopes.table_start[-1]))
+            nodes[self.state_start[:-1] + states] = 1.0
+            factors[self.scopes.cells(states)] = 1.0
+            return self.counts(Potentials(nodes, factors))
         out = np.zeros(self.graph.layout.size)
         nodes = np.zeros(int(self.state_start[-1]))
         nodes[self.state_start[:-1] + states] = 1.0
@@ -156,7 +234,7 @@ class ReducedGraph:
             yield start, min(start + CHUNK, self.n_edges)
 
     def with_edges(self, keep: np.ndarray) -> ReducedGraph:
-        """The same nodes with only some of the edges. `keep` are ascending edge indices."""
+        """The same nodes with only some of the edges and no cliques. `keep` are ascending edge indices."""
         new_index = np.full(self.n_edges, -1, dtype=np.int32)
         new_index[keep] = np.arange(len(keep), dtype=np.int32)
         edge_terms = []
@@ -165,9 +243,54 @@ class ReducedGraph:
             if len(kept):
                 edge_terms.append(terms.take(kept, new_index[terms.target[kept]]))
         edges = self.edges[keep]
-        return replace(
-            self, edges=edges, table_start=_table_start(self.cardinality, edges), edge_terms=tuple(edge_terms)
+        table_start = _table_start(self.cardinality, edges)
+        return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
+
+    def arranged(self, nodes: np.ndarray, edges: np.ndarray) -> ReducedGraph:
+        """The same graph in another order, and its features with it, so that sweeps in that order read straight on.
+
+        The nodes of an edge keep their order, the lower one need not be first, and there must be no cliques.
+
+        Args:
+            nodes, edges: which node or edge comes at each place; permutations.
+        """
+        place, edge_place = (np.empty(len(order), dtype=np.int32) for order in (nodes, edges))
+        place[nodes] = np.arange(len(nodes), dtype=np.int32)
+        edge_place[edges] = np.arange(len(edges), dtype=np.int32)
+        groups: list[FactorGroup] = []
+        cardinality = self.cardinality[nodes]
+        arranged = replace(
+            self,
+            variables=self.variables[nodes],
+            cardinality=cardinality,
+            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            edges=place[self.edges[edges]],
+            table_start=_table_start(self.cardinality, self.edges[edges]),
+            node_terms=tuple(self._arranged(terms, place, groups) for terms in self.node_terms),
+            edge_terms=tuple(self._arranged(terms, edge_place, groups) for terms in self.edge_terms),
         )
+        return replace(arranged, graph=replace(self.graph, groups=tuple(groups)))
+
+    def _arranged(self, terms: Terms, place: np.ndarray, groups: list[FactorGroup]) -> Terms:
+        """Terms aimed at other places, on a group of their own that `groups` receives."""
+        group, target = self.graph.groups[terms.group], place[terms.target]
+        order = np.argsort(target, kind="stable")
+        factor = order if terms.factor is None else terms.factor[order]
+        if group.features.nbytes <= ROW_BYTES * group.n_factors:
+            group, kept = replace(group, features=group.features.take(factor)), None
+        else:
+            kept = factor
+        groups.append(group)
+        moved = replace(
+            terms,
+            group=len(groups) - 1,
+            factor=kept,
+            target=target[order],
+            base=terms.base[order],
+            stride_row=terms.stride_row[order],
+            stride_column=terms.stride_column[order],
+        )
+        return replace(moved, whole=_are_whole(group, moved))
 
     def _chunks(self, terms: Terms, span: slice) -> Iterator[slice]:
         for start in range(span.start, span.stop, CHUNK):
@@ -186,10 +309,22 @@ class ReducedGraph:
             start = self.state_start[target] - origin
         return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
 
+    def _whole_tables(self, terms: Terms, chunk: slice, origin: int, values: np.ndarray) -> np.ndarray:
+        """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
+        starts = self.table_start if terms.on_edges else self.state_start
+        first, last = (
+            int(starts[terms.target[k] + end]) - origin for k, end in ((chunk.start, 0), (chunk.stop - 1, 1))
+        )
+        return values[first:last].reshape(chunk.stop - chunk.start, -1)
+
     def _expand(self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(terms, span):
+            if terms.whole:
+                cells = self._whole_tables(terms, chunk, origin, out)
+                group.features.add_scores(matrix, chunk if terms.factor is None else terms.factor[chunk], cells)
+                continue
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
             geometry = self._geometry(terms, chunk, origin)
             tables.add_tables(scores, _patterns(group.patterns), *geometry, out)
@@ -198,6 +333,12 @@ class ReducedGraph:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
         for chunk in self._chunks(terms, span):
+            if terms.whole:
+                cells = self._whole_tables(terms, chunk, origin, values)
+                if group.features.rows_are_equal:
+                    cells = cells.sum(axis=0, keepdims=True)
+                group.features.accumulate(cells, chunk if terms.factor is None else terms.factor[chunk], gradient)
+                continue
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
             geometry = self._geometry(terms, chunk, origin)
@@ -212,8 +353,6 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
         roles: a `Role` for each variable, shape (n_variables,), int8.
         states: the states of the clamped variables, shape (n_variables,); not read elsewhere.
 
-    Raises:
-        TooManyFreeVariables: where a factor keeps more than two.
     """
     free = roles == Role.FREE
     variables = np.flatnonzero(free)
@@ -223,8 +362,10 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
 
     node_terms: list[Terms] = []
     pairs: list[tuple[Terms, np.ndarray]] = []
+    cliques: list[CliqueTerms] = []
     for index, group in enumerate(graph.groups):
         present = np.ones(group.n_factors, dtype=bool)
+        larger = np.zeros(group.n_factors, dtype=bool)
         base = np.zeros(group.n_factors, dtype=np.int32)
         first, second = (np.full(group.n_factors, -1, dtype=np.int32) for _ in range(2))
         stride_first, stride_second = (np.zeros(group.n_factors, dtype=np.int32) for _ in range(2))
@@ -241,8 +382,11 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
             second = np.where(is_free & ~on_first & (second < 0), node, second)
             on_second = is_free & ~on_first & (node == second)
             stride_second[on_second] += stride
-            if (present & is_free & ~on_first & ~on_second).any():
-                raise TooManyFreeVariables(index)
+            larger |= is_free & ~on_first & ~on_second
+        larger &= present
+        if larger.any():
+            cliques += _cliques(index, group, np.flatnonzero(larger), node_of, states)
+            present &= ~larger
         alone = np.flatnonzero(present & (first >= 0) & (second < 0))
         if len(alone):
             node_terms.append(_node_terms(index, alone, first[alone], base[alone], stride_first[alone]))
@@ -266,6 +410,45 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
         table_start=_table_start(cardinality, edges),
         node_terms=tuple(node_terms),
         edge_terms=edge_terms,
+        clique_terms=tuple(cliques),
+    )
+
+
+def _cliques(
+    index: int, group: FactorGroup, factor: np.ndarray, node_of: np.ndarray, states: np.ndarray
+) -> list[CliqueTerms]:
+    """The factors with three free variables or more, by how many they are."""
+    nodes = np.full((len(factor), len(group.scope)), -1, dtype=np.int32)
+    strides = np.zeros((len(factor), len(group.scope)), dtype=np.int32)
+    base = np.zeros(len(factor), dtype=np.int32)
+    count = np.zeros(len(factor), dtype=np.int64)
+    for scope, stride in zip(group.scope, group.strides, strict=True):
+        variable = scope[factor]
+        node = node_of[variable]
+        clamped = node < 0
+        base[clamped] += states[variable[clamped]].astype(np.int32) * stride
+        seen = (nodes == node[:, None]) & ~clamped[:, None]
+        strides[seen] += stride
+        new = np.flatnonzero(~clamped & ~seen.any(axis=1))
+        nodes[new, count[new]], strides[new, count[new]] = node[new], stride
+        count[new] += 1
+    out = []
+    for arity in np.unique(count):
+        chosen = np.flatnonzero(count == arity)
+        shape = np.ix_(chosen, np.arange(arity))
+        out.append(CliqueTerms(index, factor[chosen], nodes[shape], base[chosen], strides[shape]))
+    return out
+
+
+def _are_whole(group: FactorGroup, terms: Terms) -> bool:
+    """Whether each term is its factor's whole table, as it is, and their targets are consecutive."""
+    strides = (*group.strides, 0)
+    return (
+        len(group.scope) == 1 + terms.on_edges
+        and group.patterns is None
+        and bool((np.diff(terms.target) == 1).all())
+        and not terms.base.any()
+        and bool((terms.stride_row == strides[0]).all() and (terms.stride_column == strides[1]).all())
     )
 
 

@@ -2,60 +2,62 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.result import MapStates, Marginals, Verdict
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 
 LIMIT = 1 << 20
 """Joint states beyond which enumeration refuses: a second of work."""
 
 
 @dataclass(frozen=True)
-class Enumeration:
-    """Marginals and most probable states of any pairwise graph with few joint states.
+class Enumeration(AbstractInference):
+    """Marginals and most probable states of any graph with few joint states.
 
     Raises:
         ValueError: where the graph has more than `LIMIT` joint states.
     """
 
-    graph: ReducedGraph
+    scopes: Scopes
 
-    def _all(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        graph = self.graph
-        if np.prod(graph.cardinality.astype(np.float64)) > LIMIT:
+    def _all(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Every joint state, shape (n_nodes, n); its cell in every full table, shape (n_factors, n); its score."""
+        scopes, full = self.scopes.full(potentials)
+        if np.prod(scopes.cardinality.astype(np.float64)) > LIMIT:
             raise ValueError(f"more than {LIMIT} joint states; enumeration is for small graphs")
-        states = np.array(list(itertools.product(*(range(k) for k in graph.cardinality))), dtype=np.int64)
-        states = states.reshape(-1, graph.n_nodes)
-        nodes, edges = graph.node_log_potentials(weights), graph.edge_log_potentials(weights)
-        scores = nodes[graph.state_start[:-1] + states].sum(axis=1)
-        for e, (i, j) in enumerate(graph.edges):
-            cell = graph.table_start[e] + states[:, i] * int(graph.cardinality[j]) + states[:, j]
-            scores = scores + edges[cell]
-        return states, scores
+        n_joint = int(np.prod(scopes.cardinality, dtype=np.int64))
+        states = np.indices(tuple(scopes.cardinality)).reshape(scopes.n_nodes, n_joint)
+        scores = np.zeros(states.shape[1])
+        for node in range(scopes.n_nodes):
+            scores += full.nodes[scopes.state_start[node] + states[node]]
+        cells = np.empty((scopes.n_factors, states.shape[1]), dtype=np.int64)
+        for factor in range(scopes.n_factors):
+            places = slice(int(scopes.start[factor]), int(scopes.start[factor + 1]))
+            cells[factor] = scopes.table_start[factor] + scopes.stride[places] @ states[scopes.node[places]]
+            scores += full.factors[cells[factor]]
+        return states, cells, scores
 
-    def marginals(self, weights: np.ndarray) -> Marginals:
-        graph = self.graph
-        states, scores = self._all(weights)
+    def marginals(self, potentials: Potentials) -> Marginals:
+        states, cells, scores = self._all(potentials)
         top = scores.max()
+        if top == -np.inf:
+            nan = np.full(int(self.scopes.state_start[-1]), np.nan), np.full(int(self.scopes.table_start[-1]), np.nan)
+            return Marginals(-np.inf, *nan, Verdict("exact"))
         probability = np.exp(scores - top)
         log_partition = float(top + np.log(probability.sum()))
         probability /= probability.sum()
-        nodes = np.zeros(int(graph.state_start[-1]))
-        edges = np.zeros(int(graph.table_start[-1]))
-        for v in range(graph.n_nodes):
-            here = np.bincount(states[:, v], probability, minlength=graph.cardinality[v])
-            nodes[graph.state_start[v] : graph.state_start[v + 1]] = here
-        for e, (i, j) in enumerate(graph.edges):
-            cell = states[:, i] * int(graph.cardinality[j]) + states[:, j]
-            size = int(graph.table_start[e + 1] - graph.table_start[e])
-            edges[graph.table_start[e] : graph.table_start[e + 1]] = np.bincount(cell, probability, minlength=size)
-        return Marginals(log_partition, nodes, edges, Verdict("exact"))
+        full, _ = self.scopes.full(potentials)
+        nodes, tables = np.zeros(int(full.state_start[-1])), np.zeros(int(full.table_start[-1]))
+        for node in range(full.n_nodes):
+            np.add.at(nodes, full.state_start[node] + states[node], probability)
+        for factor in range(full.n_factors):
+            np.add.at(tables, cells[factor], probability)
+        return Marginals(log_partition, nodes, self.scopes.of_full(tables), Verdict("exact"))
 
-    def map_states(self, weights: np.ndarray) -> MapStates:
-        states, scores = self._all(weights)
+    def map_states(self, potentials: Potentials) -> MapStates:
+        states, _, scores = self._all(potentials)
         best = int(scores.argmax())
-        return MapStates(float(scores[best]), states[best].astype(np.int32), Verdict("exact"))
+        return MapStates(float(scores[best]), states[:, best].astype(np.int32), float(scores[best]), Verdict("exact"))

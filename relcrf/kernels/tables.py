@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import float64, int32, int64
 
 from relcrf.kernels.compile import kernel
 
 TERMS = (*[int32[::1]] * 5, int64[::1])
+CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 
 @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]))
@@ -57,3 +59,67 @@ def collect_tables(  # type: ignore[no-untyped-def]
                 else:
                     for pattern in range(n_patterns):
                         row[pattern] += value * patterns[state, pattern]
+
+
+@kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]))
+def add_cliques(scores, patterns, base, stride, cardinality, start, out):  # type: ignore[no-untyped-def]
+    """As `add_tables`, for tables over any number of nodes: shapes (n_terms, arity) of `stride` and `cardinality`."""
+    shared = scores.shape[0] == 1
+    identity = patterns.shape[0] == 0
+    arity = stride.shape[1]
+    place = np.zeros(arity, dtype=np.int64)
+    for term in range(len(base)):
+        score = scores[0 if shared else term]
+        place[:] = 0
+        state = base[term]
+        cell = start[term]
+        left = True
+        while left:
+            if identity:
+                out[cell] += score[state]
+            else:
+                for pattern in range(scores.shape[1]):
+                    out[cell] += score[pattern] * patterns[state, pattern]
+            cell += 1
+            k = arity - 1
+            while k >= 0:  # the next joint state, the last node fastest
+                place[k] += 1
+                state += stride[term, k]
+                if place[k] < cardinality[term, k]:
+                    break
+                state -= stride[term, k] * cardinality[term, k]
+                place[k] = 0
+                k -= 1
+            left = k >= 0
+
+
+@kernel((float64[::1], float64[:, ::1], *CLIQUES, float64[:, ::1]))
+def collect_cliques(tables, patterns, base, stride, cardinality, start, residual):  # type: ignore[no-untyped-def]
+    """Adjoint of `add_cliques`."""
+    shared = residual.shape[0] == 1
+    identity = patterns.shape[0] == 0
+    arity = stride.shape[1]
+    place = np.zeros(arity, dtype=np.int64)
+    for term in range(len(base)):
+        row = residual[0 if shared else term]
+        place[:] = 0
+        state = base[term]
+        cell = start[term]
+        left = True
+        while left:
+            if identity:
+                row[state] += tables[cell]
+            else:
+                for pattern in range(residual.shape[1]):
+                    row[pattern] += tables[cell] * patterns[state, pattern]
+            cell += 1
+            k = arity - 1
+            while k >= 0:
+                place[k] += 1
+                state += stride[term, k]
+                if place[k] < cardinality[term, k]:
+                    break
+                state -= stride[term, k] * cardinality[term, k]
+                place[k] = 0
+                k -= 1
+            left = k >= 0

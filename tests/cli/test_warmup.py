@@ -14,7 +14,8 @@ from relcrf.cli import main, warmup
 from relcrf.kernels.compile import CacheFolder
 from relcrf.resources import shipped
 
-TO_BE_CONVERTED = ("forest", "gibbs", "pairs")
+TO_BE_CONVERTED = ("forest", "gibbs", "pairs", "vector_math")
+"""Modules whose kernels are not yet under `@kernel`."""
 
 KEPT = """
 import sys

@@ -1,67 +1,160 @@
-"""Method x random model x evidence, against enumeration."""
+"""The conformance table: method x small network x evidence, against enumeration, with stated tolerances.
+
+A new method is a row of `METHODS`; a new shape is a network of `tests/support/networks.py`. Every row must be right where it
+says so, and everywhere else it must still answer with probabilities and an honest verdict.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from graphs import random_graph
+from networks import CLIQUES, FORESTS, LOOPS
 
-from relcrf.graph.reduction import Role, reduce_graph
-from relcrf.inference.enumeration import Enumeration
-from relcrf.inference.forest import ForestInference, score
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.enumeration import LIMIT, Enumeration
+from relcrf.inference.forest import ForestInference
+from relcrf.inference.result import AbstractInference
 
-
-def reduced_forest(seed):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, n_variables=7, forest=True, max_arity=2)
-    roles = np.where(rng.random(graph.n_variables) < 0.25, Role.CLAMPED, Role.FREE).astype(np.int8)
-    states = np.array([rng.integers(k) for k in graph.cardinality])
-    return reduce_graph(graph, roles, states), 2.0 * rng.normal(size=graph.layout.size)
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_forest(seed):
-    graph, weights = reduced_forest(seed)
-    exact, found = Enumeration(graph).marginals(weights), ForestInference(graph).marginals(weights)
-    assert found.log_partition == pytest.approx(exact.log_partition, abs=1e-9)
-    np.testing.assert_allclose(found.nodes, exact.nodes, atol=1e-10)
-    np.testing.assert_allclose(found.edges, exact.edges, atol=1e-10)
-    best = ForestInference(graph).map_states(weights)
-    assert best.score == pytest.approx(Enumeration(graph).map_states(weights).score, abs=1e-9)
-    assert score(graph, weights, best.states) == pytest.approx(best.score, abs=1e-9)
+@dataclass(frozen=True)
+class Method:
+    """A row of the table.
+
+    Args:
+        make: the method for given scopes.
+        takes: networks that it accepts at all; on all others it must raise ValueError.
+        marginals: largest error of a marginal, by network; where a network is left out, nothing is promised of it.
+        log_partition: the same, of the log partition, as a share of its size or absolute, whichever is larger.
+        map_states: networks on which the found state must be a best one.
+    """
+
+    make: Callable[[Scopes], AbstractInference]
+    takes: tuple[str, ...]
+    marginals: dict[str, float]
+    log_partition: dict[str, float]
+    map_states: tuple[str, ...]
 
 
-def test_large_weights_neither_overflow_nor_lose_the_sum():
-    for seed in range(20):
-        graph, weights = reduced_forest(seed)
-        weights = weights * 1e4
-        exact, found = Enumeration(graph).marginals(weights), ForestInference(graph).marginals(weights)
-        assert found.log_partition == pytest.approx(exact.log_partition, rel=1e-12)
-        np.testing.assert_allclose(found.nodes, exact.nodes, atol=1e-8)
+def everywhere(networks, tolerance):
+    return dict.fromkeys(networks, tolerance)
 
 
-def test_a_cycle_is_refused():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        graph = random_graph(rng, max_arity=2)
-        roles = np.zeros(graph.n_variables, dtype=np.int8)
-        reduced = reduce_graph(graph, roles, roles)
-        if reduced.n_edges >= reduced.n_nodes:
-            with pytest.raises(ValueError, match="cycle"):
-                ForestInference(reduced).marginals(np.zeros(graph.layout.size))
-            return
-    raise AssertionError("no graph had a cycle")
+METHODS = {
+    "forest": Method(
+        ForestInference,
+        takes=tuple(FORESTS),
+        marginals=everywhere(FORESTS, 1e-9),
+        log_partition=everywhere(FORESTS, 1e-12),
+        map_states=tuple(FORESTS),
+    ),
+    "forest, cut into small blocks": Method(
+        lambda scopes: ForestInference(scopes, block=12),
+        takes=tuple(FORESTS),
+        marginals=everywhere(FORESTS, 1e-9),
+        log_partition=everywhere(FORESTS, 1e-12),
+        map_states=tuple(FORESTS),
+    ),
+}
+EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}
 
 
-def test_impossible_states_have_probability_zero():
-    graph, weights = reduced_forest(3)
-    nodes = graph.node_log_potentials(weights)
-    nodes[graph.state_start[0]] = -np.inf
-    inference = ForestInference(graph)
-    from relcrf.kernels import forest
+SEEDS = range(6)
 
-    edges = graph.edge_log_potentials(weights)
-    if len(edges):
-        edges[:: max(1, len(edges) // 3)] = -np.inf
-    log_partition, marginal, _ = forest.sum_product(*inference._structure, nodes, edges)
-    assert np.isfinite(log_partition)
-    assert marginal[graph.state_start[0]] == 0.0
-    assert np.isfinite(marginal).all()
+
+def case(name: str, evidence: str, seed: int) -> tuple[Scopes, Potentials]:
+    """A network with evidence: some nodes are clamped, to states that can be."""
+    rng = np.random.default_rng([zlib.crc32(name.encode()), seed])
+    scopes, potentials = NETWORKS[name](rng)
+    clamped = rng.random(scopes.n_nodes) < EVIDENCE[evidence]
+    possible = Enumeration(scopes).map_states(potentials).states
+    return scopes, potentials.given(scopes, np.where(clamped, possible, -1)) if clamped.any() else potentials
+
+
+ROWS = [
+    pytest.param(method, name, evidence, id=f"{method}-{name}-{evidence}")
+    for method in METHODS
+    for name in NETWORKS
+    for evidence in EVIDENCE
+]
+
+
+@pytest.mark.parametrize(("method", "name", "evidence"), ROWS)
+def test_method(method, name, evidence):
+    row = METHODS[method]
+    for seed in SEEDS:
+        scopes, potentials = case(name, evidence, seed)
+        inference = row.make(scopes)
+        if name not in row.takes:
+            with pytest.raises(ValueError):
+                inference.marginals(potentials)
+            with pytest.raises(ValueError):
+                inference.map_states(potentials)
+            continue
+        exact, found = Enumeration(scopes).marginals(potentials), inference.marginals(potentials)
+        require_probabilities(scopes, potentials, found)
+        if name in row.marginals:
+            assert found.verdict.is_good
+            np.testing.assert_allclose(found.nodes, exact.nodes, atol=row.marginals[name])
+            np.testing.assert_allclose(found.factors, exact.factors, atol=row.marginals[name])
+        if name in row.log_partition:
+            scale = max(1.0, abs(exact.log_partition))
+            assert abs(found.log_partition - exact.log_partition) <= row.log_partition[name] * scale
+        best, optimum = inference.map_states(potentials), Enumeration(scopes).map_states(potentials)
+        scale = max(1.0, abs(optimum.score))
+        assert best.score == pytest.approx(scopes.score(potentials, best.states), abs=1e-9 * scale)
+        assert best.bound >= optimum.score - 1e-9 * scale
+        if name in row.map_states:
+            assert best.score == pytest.approx(optimum.score, abs=1e-9 * scale)
+
+
+def require_probabilities(scopes, potentials, found):
+    """Whatever the method promises: it gives distributions, and nothing to what cannot be."""
+    assert np.isfinite(found.nodes).all() and np.isfinite(found.factors).all()
+    assert found.nodes.min(initial=0.0) >= 0.0 and found.factors.min(initial=0.0) >= 0.0
+    if scopes.n_nodes:
+        np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0, atol=1e-6)
+    assert (found.nodes[potentials.nodes == -np.inf] == 0.0).all()
+    whole = np.arange(scopes.n_factors) if scopes.agreement is None else np.flatnonzero(~scopes.agreement)
+    for factor in whole:
+        table = found.factors[scopes.table_start[factor] : scopes.table_start[factor + 1]]
+        assert table.sum() == pytest.approx(1.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_cannot_be_is_told(method):
+    """Where no joint state is possible, the log partition is -inf and no number is made up."""
+    for scopes, potentials in impossible():
+        if METHODS[method].log_partition:
+            found = METHODS[method].make(scopes).marginals(potentials)
+            assert found.log_partition == -np.inf or not found.verdict.is_good
+            assert not np.isfinite(found.nodes).all() or not found.verdict.is_good
+
+
+def impossible():
+    """A pair that its one factor forbids altogether; and two nodes whose only joint state evidence rules out."""
+    scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
+    yield scopes, Potentials(np.zeros(4), np.full(4, -np.inf))
+    yield scopes, Potentials(np.array([0.0, -np.inf, 0.0, 0.0]), np.array([-np.inf, -np.inf, 0.0, 0.0]))
+
+
+def test_enumeration_by_the_definition():
+    """The oracle itself: a graph of four joint states by hand, and its limit."""
+    scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([1, 0], dtype=np.int32))
+    potentials = Potentials(np.log([1.0, 2.0, 3.0, 4.0]), np.log([1.0, 5.0, 6.0, 7.0]))
+    # joint weights of (node 0, node 1): (0, 0): 1*3*1, (0, 1): 1*4*6, (1, 0): 2*3*5, (1, 1): 2*4*7
+    weight = np.array([3.0, 24.0, 30.0, 56.0])
+    found, best = Enumeration(scopes).marginals(potentials), Enumeration(scopes).map_states(potentials)
+    assert found.log_partition == pytest.approx(np.log(weight.sum()))
+    p = weight / weight.sum()
+    np.testing.assert_allclose(found.nodes, [p[0] + p[1], p[2] + p[3], p[0] + p[2], p[1] + p[3]])
+    np.testing.assert_allclose(found.factors, [p[0], p[2], p[1], p[3]])
+    assert tuple(best.states) == (1, 1) and best.score == pytest.approx(np.log(56.0))
+    large = Scopes(np.full(21, 2, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+    with pytest.raises(ValueError, match=str(LIMIT)):
+        Enumeration(large).marginals(Potentials(np.zeros(42), np.empty(0)))

@@ -11,7 +11,6 @@ from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.features import Dense
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.enumeration import Enumeration
-from relcrf.inference.forest import score
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, log_likelihood, penalised
 
 
@@ -22,6 +21,10 @@ def problem(seed, forest):
     states = np.array([rng.integers(k) for k in graph.cardinality])
     reduced = reduce_graph(graph, roles, states)
     return reduced, states[reduced.variables], rng.normal(size=graph.layout.size)
+
+
+def make(kind, graph, states):
+    return kind.of(graph, states) if kind is ForestLikelihood else kind(graph, states)
 
 
 def finite_differences(objective, point, step=1e-5):
@@ -40,7 +43,7 @@ def test_gradient(kind, seed):
     graph, states, weights = problem(seed, forest=kind is ForestLikelihood)
     size = graph.graph.layout.size
     rng = np.random.default_rng(seed)
-    objective = penalised(kind(graph, states), rng.random(size), rng.random(size) < 0.9)
+    objective = penalised(make(kind, graph, states), rng.random(size), rng.random(size) < 0.9)
     _, gradient = objective(weights)
     free = gradient != 0
     np.testing.assert_allclose(gradient[free], finite_differences(objective, weights)[free], rtol=1e-5, atol=1e-6)
@@ -51,7 +54,7 @@ def test_gradient(kind, seed):
 def test_gradient_with_latent_states(kind, seed):
     graph, states, weights = problem(seed, forest=kind is ForestLikelihood)
     states = np.where(np.random.default_rng(seed).random(len(states)) < 0.4, -1, states)
-    objective = kind(graph, states)
+    objective = make(kind, graph, states)
     _, gradient = objective(weights)
     np.testing.assert_allclose(gradient, finite_differences(objective, weights), rtol=1e-5, atol=1e-6)
 
@@ -62,9 +65,10 @@ def test_latent_states_are_summed_out(seed):
     latent = np.arange(len(states)) % 3 == seed % 3
     choices = zip(states, graph.cardinality, latent, strict=True)
     every = itertools.product(*(range(k) if hidden else (x,) for x, k, hidden in choices))
-    joint = np.logaddexp.reduce([score(graph, weights, np.array(s)) for s in every])
-    exact = joint - Enumeration(graph).marginals(weights).log_partition
-    assert ForestLikelihood(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)
+    potentials = graph.potentials(weights)
+    joint = np.logaddexp.reduce([graph.scopes.score(potentials, np.array(s)) for s in every])
+    exact = joint - Enumeration(graph.scopes).marginals(potentials).log_partition
+    assert ForestLikelihood.of(graph, np.where(latent, -1, states))(weights)[0] == pytest.approx(-exact)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -83,7 +87,7 @@ def test_pseudo_likelihood_is_the_sum_of_conditionals(seed):
             scores.append(joint_score(without_absent(graph, roles), weights, changed))
         expected += scores[states[v]] - np.logaddexp.reduce(scores)
     blanket = blanket_graph(graph, roles, states)
-    objective = ForestLikelihood(blanket, states[blanket.variables])
+    objective = ForestLikelihood.of(blanket, states[blanket.variables])
     assert objective(weights)[0] == pytest.approx(-expected)
     np.testing.assert_allclose(objective(weights)[1], finite_differences(objective, weights), rtol=1e-5, atol=1e-6)
 
@@ -101,8 +105,9 @@ def without_absent(graph, roles):
 @pytest.mark.parametrize("seed", range(15))
 def test_forest_likelihood_is_the_likelihood(seed):
     graph, states, weights = problem(seed, forest=True)
-    exact = score(graph, weights, states) - Enumeration(graph).marginals(weights).log_partition
-    assert ForestLikelihood(graph, states)(weights)[0] == pytest.approx(-exact)
+    potentials = graph.potentials(weights)
+    exact = graph.scopes.score(potentials, states) - Enumeration(graph.scopes).marginals(potentials).log_partition
+    assert ForestLikelihood.of(graph, states)(weights)[0] == pytest.approx(-exact)
     assert log_likelihood(graph, weights, states) == pytest.approx(exact)
 
 

@@ -186,6 +186,10 @@ class Sparse(AbstractFeatures):
     values: np.ndarray
     n_features: int
 
+    def __post_init__(self) -> None:
+        for array in self.arrays():  # from a file or not: the same type to a kernel, which is compiled once
+            array.flags.writeable = False
+
     @property
     def n_rows(self) -> int:  # type: ignore[override]
         return len(self.row_start) - 1

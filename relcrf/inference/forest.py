@@ -15,7 +15,7 @@ import numpy as np
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 from relcrf.kernels import forest
-from relcrf.kernels.forest_fixed import FIXED, sweeps
+from relcrf.kernels.forest_fixed import SWEEPS
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK = 1 << 16
@@ -161,8 +161,8 @@ class ForestSweep:
         self._plan = plan
         self._up, self._down, self._geometry = forest.up, forest.down, plan.geometry
         sizes = set(np.unique(plan.cardinality).tolist())
-        if len(sizes) == 1 and sizes <= set(FIXED):
-            self._up, self._down = sweeps(*sizes)
+        if len(sizes) == 1 and sizes <= SWEEPS.keys():
+            self._up, self._down = SWEEPS[sizes.pop()]
             self._geometry = (plan.parent, plan.parent_first, plan.message_start, plan.cell)
         self._starts = plan.parent, plan.state_start, plan.message_start
         cut = (*plan.hanging, *plan.spine)

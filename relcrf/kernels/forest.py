@@ -14,7 +14,15 @@ and potentials of -inf (what cannot be) do no harm: `log_up` and `log_down`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+
+FLAT, INDEX = float64[::1], int64[::1]
+BLOCK = (int64, int64, int64)
+GEOMETRY = (int32[::1], boolean[::1], int32[::1], INDEX, INDEX, INDEX)
+TABLES = (FLAT, FLAT, FLAT)
+ROOTS = (int64, int32[::1], INDEX, INDEX, FLAT, FLAT)
 
 U = np.uint64
 """Indices without a sign: Numba asks of every signed one whether it counts from the end, and then nothing is vectorised."""
@@ -32,7 +40,7 @@ LEAST, MOST = 1e-100, 1e100
 """Products are kept within this range, by taking a factor out."""
 
 
-@njit(cache=True, nogil=True)
+@kernel((int64, int32[:, ::1]))
 def topological_order(n_nodes, edges):  # type: ignore[no-untyped-def]
     """Breadth-first order of every tree of a forest, roots first.
 
@@ -85,7 +93,7 @@ def topological_order(n_nodes, edges):  # type: ignore[no-untyped-def]
     return order, parent, parent_edge, is_forest
 
 
-@njit(cache=True, nogil=True)
+@kernel((int32[::1], int32[::1], int32[::1], int64))
 def layout(order, parent, cardinality, limit):  # type: ignore[no-untyped-def]
     """Positions of all nodes, children before parents, and where the runs begin that can be done on their own.
 
@@ -160,7 +168,7 @@ def layout(order, parent, cardinality, limit):  # type: ignore[no-untyped-def]
     return placed, start[: n_runs + 1], n_whole, n_runs - n_whole
 
 
-@njit(cache=True, nogil=True)
+@kernel((INDEX, INDEX, int64))
 def group_runs(start, cost, limit):  # type: ignore[no-untyped-def]
     """Joins runs that follow each other to blocks that cost at most `limit`, or are one run.
 
@@ -183,7 +191,7 @@ def group_runs(start, cost, limit):  # type: ignore[no-untyped-def]
     return blocks[: n + 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def gather(lo, hi, edge, cell, table_start, factors, out):  # type: ignore[no-untyped-def]
     """Brings the tables of a block's edges, which lie anywhere in `factors`, into their order."""
     for v in range(lo, hi):
@@ -193,7 +201,7 @@ def gather(lo, hi, edge, cell, table_start, factors, out):  # type: ignore[no-un
                 out[here + c] = factors[there + c]
 
 
-@njit(cache=True, nogil=True)
+@kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def scatter(lo, hi, edge, cell, table_start, tables, factors):  # type: ignore[no-untyped-def]
     """The way back of `gather`."""
     for v in range(lo, hi):
@@ -203,7 +211,7 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):  # type: ignore[n
                 factors[there + c] = tables[here + c]
 
 
-@njit(cache=True, nogil=True)
+@kernel((INDEX, FLAT))
 def shift(start, values):  # type: ignore[no-untyped-def]
     """Takes the largest value of each table off it.
 
@@ -232,7 +240,7 @@ def shift(start, values):  # type: ignore[no-untyped-def]
     return total, ok
 
 
-@njit(inline="always")
+@kernel(inline="always")
 def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
     """`belief[own + a] *= message[start + a]` for a < k, all linear.
 
@@ -257,7 +265,7 @@ def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
     return taken, ok
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
 def up(  # type: ignore[no-untyped-def]
     lo, hi, stop, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
 ):
@@ -312,7 +320,7 @@ def up(  # type: ignore[no-untyped-def]
     return log_scale, True
 
 
-@njit(cache=True, nogil=True)
+@kernel((INDEX, *ROOTS))
 def absorb_roots(roots, first, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
     """Multiplies the messages of hanging subtrees into the spine. Returns as `up`."""
     state_base, message_base = state_start[first], message_start[first]
@@ -329,7 +337,7 @@ def absorb_roots(roots, first, parent, state_start, message_start, belief, messa
     return log_scale, True
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+@kernel((*BLOCK, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
 def down(lo, hi, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
     """Marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`, without a cancellation.
 
@@ -388,7 +396,7 @@ def down(lo, hi, first, parent, parent_first, cardinality, state_start, message_
                 c += k
 
 
-@njit(cache=True, nogil=True)
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES))
 def log_up(  # type: ignore[no-untyped-def]
     lo, hi, stop, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
 ):
@@ -422,7 +430,7 @@ def log_up(  # type: ignore[no-untyped-def]
     return log_partition
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _normalise(values):  # type: ignore[no-untyped-def]
     """Overwrites log values by their softmax, or by nan where all are -inf; returns their log-sum-exp."""
     top = -np.inf
@@ -440,7 +448,7 @@ def _normalise(values):  # type: ignore[no-untyped-def]
     return top + np.log(total)
 
 
-@njit(cache=True, nogil=True)
+@kernel((INDEX, *ROOTS))
 def log_absorb_roots(roots, first, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
     """As `absorb_roots`, in the log domain; also of `max_up`."""
     state_base, message_base = state_start[first], message_start[first]
@@ -450,7 +458,7 @@ def log_absorb_roots(roots, first, parent, state_start, message_start, belief, m
             belief[state_start[p] - state_base + a] += message[message_start[roots[r]] - message_base + a]
 
 
-@njit(cache=True, nogil=True)
+@kernel((*BLOCK, *GEOMETRY, *TABLES))
 def log_down(  # type: ignore[no-untyped-def]
     lo, hi, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
 ):
@@ -483,7 +491,7 @@ def log_down(  # type: ignore[no-untyped-def]
             own[x] = sums[x]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES, int32[::1]), error_model="numpy")
 def max_up(  # type: ignore[no-untyped-def]
     lo,
     hi,
@@ -532,7 +540,7 @@ def max_up(  # type: ignore[no-untyped-def]
                 belief[above + a] += message[out + a]
 
 
-@njit(cache=True, nogil=True)
+@kernel((*BLOCK, int32[::1], INDEX, INDEX, FLAT, int32[::1], int32[::1]))
 def max_down(lo, hi, first, parent, state_start, message_start, belief, choice, states):  # type: ignore[no-untyped-def]
     """The best states of a block, parents first. Returns the score of its roots."""
     state_base, message_base = state_start[first], message_start[first]

@@ -7,24 +7,21 @@ quarters at k = 5. Above that the loops of `forest.py` are as fast.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import numpy as np
-from numba import njit
+from numba import boolean, int32, int64
 
-from relcrf.kernels.forest import FAST, LEAST, MOST, U
+from relcrf.kernels.compile import kernel
+from relcrf.kernels.forest import BLOCK, FAST, INDEX, LEAST, MOST, TABLES, U
 
-FIXED = (2, 3, 4, 5)
-"""Numbers of states that have kernels of their own."""
+GIVEN = (int32[::1], boolean[::1], INDEX, INDEX)
 
 
-@cache
-def sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`up` and `down` for nodes of k states each; for their arguments see `forest.py`."""
+def _sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     n_states = U(k)
 
-    @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+    @kernel((*BLOCK, int64, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST, error_model="numpy")
     def up(lo, hi, stop, first, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         log_scale = 0.0
@@ -72,7 +69,7 @@ def sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
                         return log_scale, False
         return log_scale, True
 
-    @njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
+    @kernel((*BLOCK, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST, error_model="numpy")
     def down(lo, hi, first, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         for v in range(hi - 1, lo - 1, -1):
@@ -99,3 +96,7 @@ def sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
                 c += over_child
 
     return up, down
+
+
+SWEEPS = {k: _sweeps(k) for k in (2, 3, 4, 5)}
+"""For each number of states that has kernels of its own, `up` and `down`; for their arguments see `forest.py`."""

@@ -7,13 +7,19 @@ what a bag of words is, and saves two thirds of its bytes.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float32, float64, int32, int64
+
+from relcrf.kernels.compile import kernel, read_only
+
+MATRIX = float64[:, ::1]
+CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), MATRIX, int64[::1], MATRIX)
+KEYED = tuple((int32[::1], values, MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1]))
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"}, error_model="numpy")
 def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
     """`out += values @ weights`, or `=` where `out` is fresh; shapes (n, d), (d, n_patterns), (n, n_patterns).
 
@@ -50,7 +56,7 @@ def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
                 )
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"}, error_model="numpy")
 def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
     """`out += values.T @ residual`, the adjoint of `dense_scores`; three rows at a time."""
     n_rows, n_columns, n_patterns = U(values.shape[0]), U(values.shape[1]), U(out.shape[1])
@@ -70,7 +76,7 @@ def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
                 out[d, pattern] += value * residual[row, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(CSR)
 def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[no-untyped-def]
     """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
@@ -91,7 +97,7 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
                 out[k, pattern] += value * weights[c, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(CSR)
 def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
     """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
     n_patterns = out.shape[1]
@@ -104,7 +110,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ign
                 out[c, pattern] += value * residual[k, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(*KEYED)
 def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
     """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
     n_patterns = weights.shape[1]
@@ -120,7 +126,7 @@ def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
                 out[row, pattern] += value * weights[feature, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(*KEYED)
 def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def]
     """Adjoint of `keyed_scores`."""
     n_patterns = out.shape[1]

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import float64, types
 from numba.extending import intrinsic
+
+from relcrf.kernels.compile import kernel
 
 LOWEST = -708.0
 HIGHEST = 709.0
@@ -45,7 +47,7 @@ def _float(typing_context: Any, x: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@njit(inline="always")
+@kernel(inline="always")
 def exp(x):  # type: ignore[no-untyped-def]
     """See the module. Only in functions whose sums may not be rearranged: no `reassoc`, no `fastmath=True`."""
     y = x if x >= LOWEST else LOWEST
@@ -69,7 +71,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return p * scale if x >= LOWEST else 0.0
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((float64[::1], float64[::1]), fastmath={"contract"}, error_model="numpy")
 def exp_into(x, out):  # type: ignore[no-untyped-def]
     """`out[i] = exp(x[i])`; two arrays of shape (n,) that do not overlap. Returns as `exp_in_place`."""
     top = np.int64(0)
@@ -80,7 +82,7 @@ def exp_into(x, out):  # type: ignore[no-untyped-def]
     return _float(top)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((float64[::1],), fastmath={"contract"}, error_model="numpy")
 def exp_in_place(x):  # type: ignore[no-untyped-def]
     """`x[i] = exp(x[i])`, shape (n,). Returns the largest magnitude that was there; inf and nan are larger than any number.
 

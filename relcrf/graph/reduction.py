@@ -336,10 +336,9 @@ class ReducedGraph:
     def _whole_tables(self, terms: Terms, chunk: slice, origin: int, values: np.ndarray) -> np.ndarray:
         """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
         starts = self.table_start if terms.on_edges else self.state_start
-        first, last = (
-            int(starts[terms.target[k] + end]) - origin for k, end in ((chunk.start, 0), (chunk.stop - 1, 1))
-        )
-        return values[first:last].reshape(chunk.stop - chunk.start, -1)
+        shape = chunk.stop - chunk.start, self.graph.groups[terms.group].n_joint_states
+        first = int(starts[terms.target[chunk.start]]) - origin
+        return values[first : first + shape[0] * shape[1]].reshape(shape)
 
     def _expand(
         self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, fresh: bool = False

@@ -85,14 +85,14 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
         weights: shape (n_columns, n_patterns).
         out: overwritten, shape (len(rows), n_patterns).
     """
-    n_patterns = weights.shape[1]
+    n_patterns = U(weights.shape[1])
     implicit = len(values) == 0
-    for k in range(len(rows)):
+    for k in range(U(len(rows))):
         for pattern in range(n_patterns):
             out[k, pattern] = 0.0
-        for entry in range(row_start[rows[k]], row_start[rows[k] + 1]):
+        for entry in range(U(row_start[rows[k]]), U(row_start[rows[k] + 1])):
             value = 1.0 if implicit else values[entry]
-            c = column[entry]
+            c = U(column[entry])
             for pattern in range(n_patterns):
                 out[k, pattern] += value * weights[c, pattern]
 
@@ -100,12 +100,12 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
 @kernel(CSR)
 def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
     """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
-    n_patterns = out.shape[1]
+    n_patterns = U(out.shape[1])
     implicit = len(values) == 0
-    for k in range(len(rows)):
-        for entry in range(row_start[rows[k]], row_start[rows[k] + 1]):
+    for k in range(U(len(rows))):
+        for entry in range(U(row_start[rows[k]]), U(row_start[rows[k] + 1])):
             value = 1.0 if implicit else values[entry]
-            c = column[entry]
+            c = U(column[entry])
             for pattern in range(n_patterns):
                 out[c, pattern] += value * residual[k, pattern]
 

@@ -270,6 +270,27 @@ class ReducedGraph:
         table_start = _table_start(self.cardinality, edges)
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
 
+    def edge_classes(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Edges whose tables are equal under any weights; None where some factor on an edge has features of its own.
+
+        Returns:
+            the class of each edge, shape (n_edges,); and an edge of each class, ascending.
+        """
+        if not all(self.graph.groups[terms.group].features.rows_are_equal for terms in self.edge_terms):
+            return None
+        # Classes are split by one more factor of each edge at a time, from the first group to the last.
+        found = np.unique(self.cardinality[self.edges], axis=0, return_inverse=True)[1].ravel()
+        for terms in self.edge_terms:
+            views = np.stack((terms.base, terms.stride_row, terms.stride_column), axis=1)
+            view = np.unique(views, axis=0, return_inverse=True)[1].ravel() + 1
+            rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
+            for place in range(int(rank.max(initial=-1)) + 1):
+                here = rank == place
+                part = np.zeros(self.n_edges, dtype=np.int64)
+                part[terms.target[here]] = view[here]
+                found = np.unique(found * (part.max() + 1) + part, return_inverse=True)[1]
+        return found, np.unique(found, return_index=True)[1]
+
     def arranged(self, nodes: np.ndarray, edges: np.ndarray) -> ReducedGraph:
         """The same graph in another order, and its features with it, so that sweeps in that order read straight on.
 

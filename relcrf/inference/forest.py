@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -28,6 +29,13 @@ Block = tuple[int, int]
 """Positions lo..hi-1."""
 
 
+class SharedTables(NamedTuple):
+    """Tables of log potentials, flat, and where the table of the edge above each position begins, shape (n + 1,)."""
+
+    potentials: np.ndarray
+    cell: np.ndarray
+
+
 class AbstractForestTables(ABC):
     """Where the log potentials of a sweep come from and where its marginals go: some nodes and the edges above them at a time.
 
@@ -41,6 +49,14 @@ class AbstractForestTables(ABC):
     @abstractmethod
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
         """Writes log potentials of the edges above them."""
+
+    def shared(self) -> SharedTables | None:
+        """Log potentials of all edges where many of them have the same table; `edge_potentials` is then not asked."""
+        return None
+
+    def take_shared(self, sums: np.ndarray) -> None:
+        """Receives the sum of the marginals of the edges that share each table; `take` then gets no edges."""
+        raise NotImplementedError("these tables are not shared")
 
     @abstractmethod
     def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
@@ -128,8 +144,8 @@ class ForestPlan:
 
     @cached_property
     def geometry(self) -> tuple[np.ndarray, ...]:
-        """What the kernels ask for."""
-        parts = (self.parent, self.parent_first, self.cardinality, self.state_start, self.message_start, self.cell)
+        """What the kernels ask for, but for the tables' places."""
+        parts = (self.parent, self.parent_first, self.cardinality, self.state_start, self.message_start)
         return tuple(np.ascontiguousarray(part) for part in parts)
 
     def states_of(self, start: np.ndarray) -> np.ndarray:
@@ -159,11 +175,10 @@ class ForestSweep:
 
     def __init__(self, plan: ForestPlan) -> None:
         self._plan = plan
-        self._up, self._down, self._geometry = forest.up, forest.down, plan.geometry
         sizes = set(np.unique(plan.cardinality).tolist())
-        if len(sizes) == 1 and sizes <= SWEEPS.keys():
-            self._up, self._down = SWEEPS[sizes.pop()]
-            self._geometry = (plan.parent, plan.parent_first, plan.message_start, plan.cell)
+        self._is_fixed = len(sizes) == 1 and sizes <= SWEEPS.keys()
+        general: tuple[Callable[..., Any], ...] = (forest.up, forest.down, forest.down_shared)
+        self._up, self._down, self._down_shared = SWEEPS[sizes.pop()] if self._is_fixed else general
         self._starts = plan.parent, plan.state_start, plan.message_start
         cut = (*plan.hanging, *plan.spine)
         self._first = cut[0][0] if cut else plan.n
@@ -172,9 +187,11 @@ class ForestSweep:
         self._desks = [_Desk(*most) for _ in range(LANES if len(plan.whole) + len(cut) >= LANES else 1)]
         n_states, n_messages = (int(start[-1] - start[self._first]) for start in sized[:2])
         self._shared = _Desk(n_states, n_messages, 0)
+        self._tables = _Shared(None, LANES)
 
     def marginals(self, tables: AbstractForestTables) -> float:
         """The log partition; the marginals go to the tables."""
+        self._tables = _Shared(tables.shared(), len(self._desks))
         total = self._each(self._plan.whole, lambda block, lane: self._trees(tables, block, lane))
         if self._plan.spine:
             found = self._cut_trees(tables, linear=True)
@@ -182,6 +199,8 @@ class ForestSweep:
                 found = self._cut_trees(tables, linear=False)
             assert found is not None
             total += found
+        if self._tables.given is not None:
+            tables.take_shared(self._tables.sums.sum(axis=0))
         return total
 
     def _trees(self, tables: AbstractForestTables, block: Block, lane: int) -> float:
@@ -196,7 +215,7 @@ class ForestSweep:
                 value += self._climb(block, hi, lo, edges, desk, linear)
             if not (linear and np.isnan(value)):
                 break
-        self._descend(block, lo, edges, desk, linear)
+        self._descend(block, lo, edges, desk, linear, lane)
         tables.take(block, belief, edges, lane)
         return value
 
@@ -212,7 +231,7 @@ class ForestSweep:
 
         def spread(block: Block, lane: int) -> float:
             edges, _ = self._edges(tables, block, lane, linear)
-            self._descend(block, first, edges, shared, linear)
+            self._descend(block, first, edges, shared, linear, lane)
             tables.take(block, self._part(block), edges, lane)
             return 0.0
 
@@ -242,11 +261,14 @@ class ForestSweep:
     def map_states(self, tables: AbstractForestTables) -> tuple[float, np.ndarray]:
         """The best score, and its states by position, shape (n,), int32."""
         plan, shared, first = self._plan, self._shared, self._first
+        self._tables = _Shared(tables.shared(), len(self._desks))
         states = np.empty(plan.n, dtype=np.int32)
 
         def climb(block: Block, stop: int, first: int, desk: _Desk, lane: int) -> None:
             edges, _ = self._edges(tables, block, lane, linear=False)
-            forest.max_up(*block, stop, first, *plan.geometry, edges, desk.belief, desk.message, desk.choice)
+            forest.max_up(
+                *block, stop, first, *self._geometry(block, False), edges, desk.belief, desk.message, desk.choice
+            )
 
         def descend(block: Block, first: int, desk: _Desk) -> float:
             return float(forest.max_down(*block, first, *self._starts, desk.belief, desk.choice, states))
@@ -308,6 +330,8 @@ class ForestSweep:
 
     def _edges(self, tables: AbstractForestTables, block: Block, lane: int, linear: bool) -> tuple[np.ndarray, float]:
         """The edges' tables, in the lane's buffer, and as `_nodes`."""
+        if self._tables.given is not None:
+            return (self._tables.exponentials, self._tables.scale) if linear else (self._tables.given.potentials, 0.0)
         cell = self._plan.cell[block[0] : block[1] + 1]
         out = self._desks[lane].edges[: int(cell[-1] - cell[0])]
         tables.edge_potentials(block, out)
@@ -316,18 +340,44 @@ class ForestSweep:
         tables.edge_potentials(block, out)
         return out, _shifted(cell, out)
 
+    def _geometry(self, block: Block, linear: bool) -> tuple[int | np.ndarray, ...]:
+        """Where the block's tables begin, and what else the kernels ask of the plan."""
+        plan, given = self._plan, self._tables.given
+        cell, origin = (plan.cell, int(plan.cell[block[0]])) if given is None else (given.cell, 0)
+        if linear and self._is_fixed:
+            return origin, plan.parent, plan.parent_first, plan.message_start, cell
+        return origin, *plan.geometry, cell
+
     def _climb(self, block: Block, stop: int, first: int, edges: np.ndarray, desk: _Desk, linear: bool) -> float:
         """Up a block. Returns the log of what was taken out, roots and all; nan where the linear range does not hold."""
+        arguments = (*block, stop, first, *self._geometry(block, linear), edges, desk.belief, desk.message)
         if not linear:
-            return float(forest.log_up(*block, stop, first, *self._plan.geometry, edges, desk.belief, desk.message))
-        value, ok = self._up(*block, stop, first, *self._geometry, edges, desk.belief, desk.message)
+            return float(forest.log_up(*arguments))
+        value, ok = self._up(*arguments)
         return float(value) if ok else np.nan
 
-    def _descend(self, block: Block, first: int, edges: np.ndarray, desk: _Desk, linear: bool) -> None:
-        if linear:
-            self._down(*block, first, *self._geometry, edges, desk.belief, desk.message)
+    def _descend(self, block: Block, first: int, edges: np.ndarray, desk: _Desk, linear: bool, lane: int) -> None:
+        """Down a block: its beliefs and tables become marginals, or the sums of shared tables grow."""
+        is_shared = self._tables.given is not None
+        out = self._tables.sums[lane] if is_shared else edges
+        arguments = (*block, first, *self._geometry(block, linear), edges, desk.belief, desk.message)
+        if not linear:
+            forest.log_down(*arguments, out, is_shared)
+        elif is_shared:
+            self._down_shared(*arguments, out)
         else:
-            forest.log_down(*block, first, *self._plan.geometry, edges, desk.belief, desk.message)
+            self._down(*arguments)
+
+
+class _Shared:
+    """Shared tables during one call: their exponentials, 0 or nan as these are in the linear range or not, and sums by lane."""
+
+    def __init__(self, given: SharedTables | None, n_lanes: int) -> None:
+        self.given = given
+        if given is not None:
+            self.exponentials = given.potentials.copy()
+            self.scale = 0.0 if exp_in_place(self.exponentials) <= forest.WIDE else np.nan
+            self.sums = np.zeros((n_lanes, len(given.potentials)))
 
 
 def _shifted(start: np.ndarray, values: np.ndarray) -> float:

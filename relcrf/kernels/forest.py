@@ -2,9 +2,9 @@
 
 A forest is laid out by positions: children stand before their parents, and each tree, or part of one, in one run, so that
 its tables pass through the cache once on the way up and once on the way down. A *block* is such a run, `lo` to `hi`;
-its tables are in a flat array that begins at `cell[lo]`. A table is row-major; its rows are the states of the parent where
-`parent_first`, else those of the child. Beliefs and messages are in flat arrays that begin at position `first`: a block of
-whole trees needs none but its own.
+its tables are in a flat array, from `cell[v] - origin` on; many edges may share a table. A table is row-major; its rows
+are the states of the parent where `parent_first`, else those of the child. Beliefs and messages are in flat arrays that
+begin at position `first`: a block of whole trees needs none but its own.
 
 Sums are linear, in products of exponentials, and take no logarithm but of a tree's total. Whatever leaves the
 range in which that is exact is noticed (`ok` is False), and the block is done again in the log domain, where weights of 1e4
@@ -19,7 +19,7 @@ from numba import boolean, float64, int32, int64
 from relcrf.kernels.compile import kernel
 
 FLAT, INDEX = float64[::1], int64[::1]
-BLOCK = (int64, int64, int64)
+BLOCK = (int64, int64, int64, int64)
 GEOMETRY = (int32[::1], boolean[::1], int32[::1], INDEX, INDEX, INDEX)
 TABLES = (FLAT, FLAT, FLAT)
 ROOTS = (int64, int32[::1], INDEX, INDEX, FLAT, FLAT)
@@ -267,8 +267,9 @@ def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
 
 @kernel((*BLOCK, int64, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
 def up(  # type: ignore[no-untyped-def]
-    lo, hi, stop, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
-):
+    lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
+    belief, message,
+):  # fmt: skip
     """Messages from children to parents. The marginals of roots are then in `belief`.
 
     Args:
@@ -296,7 +297,7 @@ def up(  # type: ignore[no-untyped-def]
             for x in range(n):
                 belief[own + x] *= total
             continue
-        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - cell[lo])
+        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - origin)
         if parent_first[v]:
             for a in range(k):
                 total = 0.0
@@ -338,7 +339,10 @@ def absorb_roots(roots, first, parent, state_start, message_start, belief, messa
 
 
 @kernel((*BLOCK, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
-def down(lo, hi, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+def down(  # type: ignore[no-untyped-def]
+    lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
+    belief, message,
+):  # fmt: skip
     """Marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`, without a cancellation.
 
     Args:
@@ -357,7 +361,7 @@ def down(lo, hi, first, parent, parent_first, cardinality, state_start, message_
             continue
         n, own = U(cardinality[v]), U(state_start[v] - state_base)
         k, above = U(cardinality[p]), U(state_start[p] - state_base)
-        ratio, c = U(message_start[v] - message_base), U(cell[v] - cell[lo])
+        ratio, c = U(message_start[v] - message_base), U(cell[v] - origin)
         for a in range(k):
             below = message[ratio + a]
             message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
@@ -396,10 +400,67 @@ def down(lo, hi, first, parent, parent_first, cardinality, state_start, message_
                 c += k
 
 
+@kernel((*BLOCK, *GEOMETRY, *TABLES, FLAT), fastmath=FAST, error_model="numpy")
+def down_shared(  # type: ignore[no-untyped-def]
+    lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
+    belief, message, out,
+):  # fmt: skip
+    """As `down`, where edges share tables, which stay as they are: the marginals of their edges are added up in `out`."""
+    state_base, message_base = state_start[first], message_start[first]
+    largest = 1
+    for v in range(lo, hi):
+        largest = max(largest, cardinality[v])
+    sums = np.empty(largest)
+    for v in range(hi - 1, lo - 1, -1):
+        p = parent[v]
+        if p < 0:
+            continue
+        n, own = U(cardinality[v]), U(state_start[v] - state_base)
+        k, above = U(cardinality[p]), U(state_start[p] - state_base)
+        ratio, c = U(message_start[v] - message_base), U(cell[v] - origin)
+        for a in range(k):
+            below = message[ratio + a]
+            message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
+        if parent_first[v] and n < SHORT:
+            for x in range(n):
+                here = belief[own + x]
+                total = 0.0
+                at = c + x
+                for a in range(k):
+                    joint = message[ratio + a] * tables[at] * here
+                    out[at] += joint
+                    total += joint
+                    at += n
+                belief[own + x] = total
+        elif parent_first[v]:
+            for x in range(n):
+                sums[x] = 0.0
+            for a in range(k):
+                here = message[ratio + a]
+                for x in range(n):
+                    joint = here * tables[c + x] * belief[own + x]
+                    out[c + x] += joint
+                    sums[x] += joint
+                c += n
+            for x in range(n):
+                belief[own + x] = sums[x]
+        else:
+            for x in range(n):
+                here = belief[own + x]
+                total = 0.0
+                for a in range(k):
+                    joint = message[ratio + a] * tables[c + a] * here
+                    out[c + a] += joint
+                    total += joint
+                belief[own + x] = total
+                c += k
+
+
 @kernel((*BLOCK, int64, *GEOMETRY, *TABLES))
 def log_up(  # type: ignore[no-untyped-def]
-    lo, hi, stop, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
-):
+    lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
+    belief, message,
+):  # fmt: skip
     """As `up`, in the log domain throughout. Returns the log partition of the block's roots, -inf where nothing can be."""
     state_base, message_base = state_start[first], message_start[first]
     log_partition = 0.0
@@ -411,7 +472,7 @@ def log_up(  # type: ignore[no-untyped-def]
             continue
         k = cardinality[p]
         out = message[message_start[v] - message_base : message_start[v] - message_base + k]
-        start = cell[v] - cell[lo]
+        start = cell[v] - origin
         step = 1 if parent_first[v] else k
         for a in range(k):
             c = start + (a * len(own) if parent_first[v] else a)
@@ -458,11 +519,16 @@ def log_absorb_roots(roots, first, parent, state_start, message_start, belief, m
             belief[state_start[p] - state_base + a] += message[message_start[roots[r]] - message_base + a]
 
 
-@kernel((*BLOCK, *GEOMETRY, *TABLES))
+@kernel((*BLOCK, *GEOMETRY, *TABLES, FLAT, boolean))
 def log_down(  # type: ignore[no-untyped-def]
-    lo, hi, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
-):
-    """As `down`, with tables, messages and the block's own beliefs in the log domain; parents hold marginals."""
+    lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
+    belief, message, out, shared,
+):  # fmt: skip
+    """As `down`, with tables, messages and the block's own beliefs in the log domain; parents hold marginals.
+
+    Args:
+        out: marginals of the edges: `tables` itself, or where they are shared, sums of each table's.
+    """
     state_base, message_base = state_start[first], message_start[first]
     largest = 1
     for v in range(lo, hi):
@@ -474,7 +540,7 @@ def log_down(  # type: ignore[no-untyped-def]
             continue
         own = belief[state_start[v] - state_base : state_start[v + 1] - state_base]
         above = belief[state_start[p] - state_base : state_start[p + 1] - state_base]
-        start = cell[v] - cell[lo]
+        start = cell[v] - origin
         step = 1 if parent_first[v] else len(above)
         sums[: len(own)] = 0.0
         for a in range(len(above)):
@@ -485,7 +551,7 @@ def log_down(  # type: ignore[no-untyped-def]
                     joint = 0.0 if above[a] == 0.0 else np.nan
                 else:
                     joint = above[a] * np.exp(tables[c + x * step] + own[x] - from_below)
-                tables[c + x * step] = joint
+                out[c + x * step] = joint + (out[c + x * step] if shared else 0.0)
                 sums[x] += joint
         for x in range(len(own)):
             own[x] = sums[x]
@@ -493,21 +559,9 @@ def log_down(  # type: ignore[no-untyped-def]
 
 @kernel((*BLOCK, int64, *GEOMETRY, *TABLES, int32[::1]), error_model="numpy")
 def max_up(  # type: ignore[no-untyped-def]
-    lo,
-    hi,
-    stop,
-    first,
-    parent,
-    parent_first,
-    cardinality,
-    state_start,
-    message_start,
-    cell,
-    tables,
-    belief,
-    message,
-    choice,
-):
+    lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
+    belief, message, choice,
+):  # fmt: skip
     """Max-product from children to parents, on log potentials.
 
     Args:
@@ -519,7 +573,7 @@ def max_up(  # type: ignore[no-untyped-def]
         if p < 0:
             continue
         n, own = U(cardinality[v]), U(state_start[v] - state_base)
-        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - cell[lo])
+        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - origin)
         over_child = U(1) if parent_first[v] else k
         over_parent = n if parent_first[v] else U(1)
         for a in range(k):
@@ -540,7 +594,7 @@ def max_up(  # type: ignore[no-untyped-def]
                 belief[above + a] += message[out + a]
 
 
-@kernel((*BLOCK, int32[::1], INDEX, INDEX, FLAT, int32[::1], int32[::1]))
+@kernel((int64, int64, int64, int32[::1], INDEX, INDEX, FLAT, int32[::1], int32[::1]))
 def max_down(lo, hi, first, parent, state_start, message_start, belief, choice, states):  # type: ignore[no-untyped-def]
     """The best states of a block, parents first. Returns the score of its roots."""
     state_base, message_base = state_start[first], message_start[first]

@@ -13,16 +13,16 @@ import numpy as np
 from numba import boolean, int32, int64
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.forest import BLOCK, FAST, INDEX, LEAST, MOST, TABLES, U
+from relcrf.kernels.forest import BLOCK, FAST, FLAT, INDEX, LEAST, MOST, TABLES, U
 
 GIVEN = (int32[::1], boolean[::1], INDEX, INDEX)
 
 
-def _sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
     n_states = U(k)
 
     @kernel((*BLOCK, int64, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST, error_model="numpy")
-    def up(lo, hi, stop, first, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+    def up(lo, hi, stop, first, origin, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         log_scale = 0.0
         for v in range(lo, hi):
@@ -39,7 +39,7 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
                 for x in range(n_states):
                     belief[own + x] *= total
                 continue
-            above, out, c = U(p - first) * n_states, U(message_start[v] - message_base), U(cell[v] - cell[lo])
+            above, out, c = U(p - first) * n_states, U(message_start[v] - message_base), U(cell[v] - origin)
             over_child = U(1) if parent_first[v] else n_states
             over_parent = n_states if parent_first[v] else U(1)
             for a in range(n_states):
@@ -70,14 +70,14 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         return log_scale, True
 
     @kernel((*BLOCK, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST, error_model="numpy")
-    def down(lo, hi, first, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+    def down(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         for v in range(hi - 1, lo - 1, -1):
             p = parent[v]
             if p < 0:
                 continue
             own, above = U(v - first) * n_states, U(p - first) * n_states
-            ratio, c = U(message_start[v] - message_base), U(cell[v] - cell[lo])
+            ratio, c = U(message_start[v] - message_base), U(cell[v] - origin)
             for a in range(n_states):
                 below = message[ratio + a]
                 message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
@@ -95,8 +95,34 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
                 belief[own + x] = total
                 c += over_child
 
-    return up, down
+    @kernel((*BLOCK, *GIVEN, *TABLES, FLAT), label=f"[{k}]", fastmath=FAST, error_model="numpy")
+    def down_shared(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message, out):  # type: ignore[no-untyped-def]
+        message_base = message_start[first]
+        for v in range(hi - 1, lo - 1, -1):
+            p = parent[v]
+            if p < 0:
+                continue
+            own, above = U(v - first) * n_states, U(p - first) * n_states
+            ratio, c = U(message_start[v] - message_base), U(cell[v] - origin)
+            for a in range(n_states):
+                below = message[ratio + a]
+                message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
+            over_child = U(1) if parent_first[v] else n_states
+            over_parent = n_states if parent_first[v] else U(1)
+            for x in range(n_states):
+                at = c
+                here = belief[own + x]
+                total = 0.0
+                for a in range(n_states):
+                    joint = message[ratio + a] * tables[at] * here
+                    out[at] += joint
+                    total += joint
+                    at += over_parent
+                belief[own + x] = total
+                c += over_child
+
+    return up, down, down_shared
 
 
 SWEEPS = {k: _sweeps(k) for k in (2, 3, 4, 5)}
-"""For each number of states that has kernels of its own, `up` and `down`; for their arguments see `forest.py`."""
+"""For each number of states that has kernels of its own, `up`, `down` and `down_shared`; for their arguments see `forest.py`."""

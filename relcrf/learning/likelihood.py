@@ -13,7 +13,16 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.forest import LANES, AbstractForestTables, Block, ForestInference, ForestPlan, ForestSweep
+from relcrf.inference.forest import (
+    BLOCK,
+    LANES,
+    AbstractForestTables,
+    Block,
+    ForestInference,
+    ForestPlan,
+    ForestSweep,
+    SharedTables,
+)
 from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
@@ -72,6 +81,23 @@ class ForestLikelihood:
         return np.concatenate(([0], np.cumsum(self.plan.edge >= 0)))
 
     @cached_property
+    def _classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
+        """Where many edges have the same table: a graph with one edge of each, and where each position's table begins."""
+        found = self.graph.edge_classes() if self.graph.n_edges else None
+        if found is None:
+            return None
+        of_edge, first = found
+        sizes = np.diff(self.graph.table_start)[first]
+        if sizes.sum() > min(BLOCK, int(self.graph.table_start[-1]) // 4):
+            return None
+        order = np.argsort(first)  # `with_edges` wants them ascending
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.concatenate(([0], np.cumsum(sizes[order])[:-1]))
+        cell = np.zeros(self.plan.n + 1, dtype=np.int64)
+        cell[:-1][self.plan.edge >= 0] = place[of_edge]
+        return self.graph.with_edges(first[order]), cell
+
+    @cached_property
     def _observed_counts(self) -> np.ndarray:
         return self.graph.state_counts(self.states)
 
@@ -90,7 +116,7 @@ class ForestLikelihood:
     def _run(self, weights: np.ndarray, evidence: np.ndarray | None) -> tuple[float, np.ndarray]:
         """Log partition and expected counts, of all or given the evidence."""
         counts = np.zeros((LANES, self.graph.graph.layout.size))
-        tables = _WeightedTables(self.graph, self._first_edge, weights, evidence, counts)
+        tables = _WeightedTables(self.graph, self._first_edge, self._classes, weights, evidence, counts)
         return self._sweep.marginals(tables), counts.sum(axis=0)
 
 
@@ -99,12 +125,14 @@ class _WeightedTables(AbstractForestTables):
     """Tables that are made of features and weights when a sweep comes by, and whose marginals are counted at once.
 
     Args:
+        classes: see `ForestLikelihood`.
         evidence: added to the node tables; None is nothing.
         counts: one row a lane, shape (LANES, layout.size).
     """
 
     graph: ReducedGraph
     first_edge: np.ndarray
+    classes: tuple[ReducedGraph, np.ndarray] | None
     weights: np.ndarray
     evidence: np.ndarray | None
     counts: np.ndarray
@@ -120,9 +148,20 @@ class _WeightedTables(AbstractForestTables):
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
         self.graph.edge_log_potentials(self.weights, *self._edges(block), out)
 
+    def shared(self) -> SharedTables | None:
+        if self.classes is None:
+            return None
+        graph, cell = self.classes
+        return SharedTables(graph.edge_log_potentials(self.weights), cell)
+
+    def take_shared(self, sums: np.ndarray) -> None:
+        assert self.classes is not None
+        self.classes[0].add_edge_counts(sums, self.counts[0])
+
     def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
         self.graph.add_node_counts(nodes, self.counts[lane], *block)
-        self.graph.add_edge_counts(edges, self.counts[lane], *self._edges(block))
+        if self.classes is None:
+            self.graph.add_edge_counts(edges, self.counts[lane], *self._edges(block))
 
 
 @dataclass(frozen=True)

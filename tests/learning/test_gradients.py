@@ -8,9 +8,12 @@ import pytest
 from graphs import dense_features, joint_score, random_graph
 
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.features import Dense
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Dense, Ones
 from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.forest import BLOCK, ForestPlan
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, log_likelihood, penalised
 
 
@@ -131,3 +134,44 @@ def pair_log_likelihood(graph, weights, e, states):
     table = table + nodes[graph.state_start[i] : graph.state_start[i + 1], None]
     table = table + nodes[None, graph.state_start[j] : graph.state_start[j + 1]]
     return table[states[i], states[j]] - np.log(np.exp(table).sum())
+
+
+def linked_forest(rng, features):
+    """Nodes of 2 and 3 states in a forest whose pairs have the factors of three templates, two of them the same way round."""
+    n = 900
+    cardinality = np.where(np.arange(n) % 3 == 0, 3, 2).astype(np.int32)
+    edges = np.array([(rng.integers(max(0, v - 6), v), v) for v in range(1, n) if v % 20], dtype=np.int32)
+    edges[::3] = edges[::3, ::-1]
+    layout, groups = [], []
+    for name, share in (("follows", 1.0), ("cites", 0.4), ("cites again", 0.4)):
+        for sizes in ((2, 2), (2, 3), (3, 2), (3, 3)):
+            fits = (cardinality[edges] == sizes).all(axis=1) & (rng.random(len(edges)) < share)
+            scope = tuple(np.ascontiguousarray(edges[fits, place]) for place in range(2))
+            patterns = None if name == "follows" else (rng.random((sizes[0] * sizes[1], 2)) < 0.5).astype(float)
+            n_patterns = sizes[0] * sizes[1] if patterns is None else 2
+            groups.append(FactorGroup(scope, sizes, features(int(fits.sum())), patterns, len(layout)))
+            layout.append(WeightBlock(name, 1, n_patterns))
+    bias = np.flatnonzero(cardinality == 3).astype(np.int32)
+    groups.append(FactorGroup((bias,), (3,), Dense(rng.normal(size=(len(bias), 1))), None, len(layout)))
+    layout.append(WeightBlock("bias", 1, 3))
+    return FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(layout)))
+
+
+@pytest.mark.parametrize("block", [30, BLOCK])
+@pytest.mark.parametrize("scale", [1.0, 400.0, 1e4])
+@pytest.mark.parametrize("latent", [0.0, 0.3])
+def test_edges_that_share_a_table_give_what_they_give_apart(block, scale, latent):
+    found = []
+    for features in (Ones, lambda n: Dense(np.ones((n, 1)))):
+        rng = np.random.default_rng(3)
+        graph = linked_forest(rng, features)
+        states = np.where(rng.random(900) < latent, -1, rng.integers(2, size=900))
+        reduced = reduce_graph(graph, np.zeros(900, dtype=np.int8), states)
+        plan = ForestPlan.of(reduced.scopes, block)
+        arranged = reduced.arranged(plan.order, plan.edge[plan.edge >= 0])
+        objective = ForestLikelihood(plan, arranged, states[plan.order])
+        found.append(objective(scale * np.random.default_rng(4).normal(size=graph.layout.size)))
+        assert (objective._classes is None) == (features is not Ones)
+    (value, gradient), (other_value, other_gradient) = found
+    assert value == pytest.approx(other_value, rel=1e-12)
+    np.testing.assert_allclose(gradient, other_gradient, atol=1e-8)

@@ -1,0 +1,151 @@
+"""Training of linear-chain CRFs beside CRFsuite: the same features, the same weights, the same penalised likelihood.
+
+Both run L-BFGS for the same number of iterations, single-threaded, on sequences of tokens with sparse attributes; CRFsuite
+with a weight for every attribute and state (`feature.possible_states`), as relcrf has. What counts is CPU time a token and
+iteration, and that the losses are the same. For the rival: pip install -r benchmarks/requirements.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402
+
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup  # noqa: E402
+from relcrf.graph.features import Ones, Sparse  # noqa: E402
+from relcrf.graph.reduction import reduce_graph  # noqa: E402
+from relcrf.graph.weights import WeightBlock, WeightLayout  # noqa: E402
+from relcrf.learning.lbfgs import Lbfgs, State  # noqa: E402
+from relcrf.learning.likelihood import ForestLikelihood, penalised  # noqa: E402
+
+try:
+    import pycrfsuite
+except ImportError:
+    pycrfsuite = None
+
+L2 = 1.0
+"""Penalty `L2 * |w|^2`, CRFsuite's `c2`."""
+
+
+def corpus(n_sequences: int, length: int, n_states: int, n_attributes: int, per_token: int, seed: int = 0):
+    """Tokens' attributes, shape (n_sequences, length, per_token), and labels that depend on them and on each other."""
+    rng = np.random.default_rng(seed)
+    attributes = rng.integers(n_attributes, size=(n_sequences, length, per_token))
+    taste = rng.normal(size=(n_attributes, n_states))
+    follow = rng.normal(size=(n_states, n_states))
+    labels = np.zeros((n_sequences, length), dtype=np.int32)
+    for t in range(length):
+        score = taste[attributes[:, t]].sum(axis=1) / np.sqrt(per_token) + rng.gumbel(size=(n_sequences, n_states))
+        labels[:, t] = (score + (follow[labels[:, t - 1]] if t else 0.0)).argmax(axis=1)
+    return attributes, labels
+
+
+class Relcrf:
+    """The chains as one ground graph: a unary group of attributes and a pair group of transitions."""
+
+    def __init__(self, attributes: np.ndarray, labels: np.ndarray, n_states: int, n_attributes: int) -> None:
+        n_sequences, length, per_token = attributes.shape
+        n = n_sequences * length
+        token = np.arange(n, dtype=np.int32).reshape(n_sequences, length)
+        row_start = np.arange(n + 1, dtype=np.int64) * per_token
+        bag = Sparse(row_start, attributes.ravel().astype(np.int32), np.empty(0, dtype=np.float32), n_attributes)
+        first, second = token[:, :-1].ravel().copy(), token[:, 1:].ravel().copy()
+        groups = (
+            FactorGroup((token.ravel(),), (n_states,), bag, None, 0),
+            FactorGroup((first, second), (n_states, n_states), Ones(len(first)), None, 1),
+        )
+        blocks = (
+            WeightBlock("attributes", n_attributes, n_states),
+            WeightBlock("transitions", 1, n_states * n_states),
+        )
+        graph = FactorGraph(np.full(n, n_states, dtype=np.int32), groups, WeightLayout(blocks))
+        self.layout = graph.layout
+        reduced = reduce_graph(graph, np.zeros(n, dtype=np.int8), labels.ravel())
+        self.likelihood = ForestLikelihood.of(reduced, labels.ravel())
+
+    def train(self, iterations: int) -> State:
+        size = self.layout.size
+        objective = penalised(self.likelihood, np.full(size, 2.0 * L2), np.ones(size, dtype=bool))
+        optimiser = Lbfgs(tolerance=0.0, value_tolerance=0.0, max_iterations=iterations, memory=6)
+        return optimiser.minimise(objective, optimiser.start(objective, np.zeros(size)))
+
+
+def crfsuite(attributes: np.ndarray, labels: np.ndarray, iterations: int) -> tuple[float, float, int]:
+    """CPU seconds of training alone, the final loss, and evaluations of it."""
+    trainer = pycrfsuite.Trainer(algorithm="lbfgs", verbose=False)
+    for tokens, states in zip(attributes.tolist(), labels.tolist(), strict=True):
+        trainer.append([[str(a) for a in token] for token in tokens], [str(s) for s in states])
+    trainer.set_params(
+        {
+            "c1": 0.0,
+            "c2": L2,
+            "max_iterations": iterations,
+            "feature.possible_states": True,
+            "feature.possible_transitions": True,
+            "epsilon": 0.0,
+            "delta": 0.0,
+            "period": 10**6,
+        }
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.process_time()
+        trainer.train(os.path.join(folder, "model"))
+        seconds = time.process_time() - start
+    log = trainer.logparser
+    return seconds, float(log.last_iteration["loss"]), int(log.last_iteration["num"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="fewer sequences and repetitions")
+    parser.add_argument("--iterations", type=int, default=20, help="of L-BFGS")
+    options = parser.parse_args()
+    figures: dict[str, float | None] = {"ratio_crfsuite_k5": None, "ratio_crfsuite_k25": None, "loss_difference": None}
+    if pycrfsuite is None:
+        print("python-crfsuite is not installed: no rival (pip install -r benchmarks/requirements.txt)")
+    differences = []
+    for k in (5, 25):
+        n_sequences, length, n_attributes = (400, 30, 2_000)
+        attributes, labels = corpus(n_sequences, length, k, n_attributes, 20)
+        chains = Relcrf(attributes, labels, k, n_attributes)
+        chains.train(2)  # compiles, or reads what is compiled
+        ours, theirs, state, loss = [], [], None, None
+        for _ in range(3 if options.quick else 7):
+            start = time.process_time()
+            state = chains.train(options.iterations)
+            ours.append((time.process_time() - start) / state.iteration)
+            if pycrfsuite is not None:
+                seconds, loss, done = crfsuite(attributes, labels, options.iterations)
+                theirs.append(seconds / done)
+        tokens = n_sequences * length
+        per_token = np.median(ours) / tokens * 1e9
+        figures[f"nanoseconds_k{k}"] = float(per_token)
+        print(f"k = {k}: relcrf {per_token:,.0f} ns a token and iteration, loss {state.value:.9f}, "
+              f"{state.iteration} iterations, {state.evaluations} evaluations")  # fmt: skip
+        if theirs:
+            ratio = float(np.median(theirs) / np.median(ours))
+            figures[f"ratio_crfsuite_k{k}"] = ratio
+            print(f"       CRFsuite {np.median(theirs) / tokens * 1e9:,.0f} ns, loss {loss:.9f}: {ratio:.1f} times")
+            differences.append(abs(loss - state.value) / abs(loss))
+        # Ten times the sequences: the cost of a token should stay.
+        if not options.quick or k == 5:
+            larger = Relcrf(*corpus(10 * n_sequences, length, k, n_attributes, 20, seed=1), k, n_attributes)
+            larger.train(1)
+            start = time.process_time()
+            state = larger.train(5)
+            grown = (time.process_time() - start) / state.iteration
+            figures[f"growth_10x_k{k}"] = float(grown / np.median(ours))
+            print(f"       10 times the tokens: {figures[f'growth_10x_k{k}']:.1f} times the CPU time an iteration")
+    figures["loss_difference"] = max(differences) if differences else None
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ from networks import CLIQUES, FORESTS, LOOPS
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.enumeration import LIMIT, Enumeration
 from relcrf.inference.forest import ForestInference
+from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
@@ -52,6 +53,13 @@ METHODS = {
         marginals=everywhere(FORESTS, 1e-9),
         log_partition=everywhere(FORESTS, 1e-12),
         map_states=tuple(FORESTS),
+    ),
+    "jt": Method(
+        JunctionTree,
+        takes=tuple(NETWORKS),
+        marginals=everywhere(NETWORKS, 1e-9),
+        log_partition=everywhere(NETWORKS, 1e-12),
+        map_states=tuple(NETWORKS),
     ),
 }
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}

@@ -32,7 +32,7 @@ class CliqueTooLarge(ValueError):
     def __init__(self, nodes: list[int], n_cells: int, needed: float, memory: int) -> None:
         self.nodes, self.n_cells, self.needed, self.memory = nodes, n_cells, needed, memory
         super().__init__(
-            f"a clique of {len(nodes)} nodes ({listing(map(str, nodes))}) has {float(n_cells):.4g} cells; the tables of the "
+            f"a clique over the nodes {listing(map(str, nodes))} has {float(n_cells):.4g} cells; the tables of the "
             f"cliques need {needed:.3g} bytes or more, and may take {memory:.3g}"
         )
 

@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, ground, inspect, language, learn
+from relcrf.cli import demo, ground, infer, inspect, language, learn
 from relcrf.cli.output import messages, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 
@@ -31,6 +31,7 @@ for command in (
     learn.train,
     learn.predict,
     learn.evaluate,
+    infer.infer,
     demo.demo,
     language.fmt,
     language.explain_error,

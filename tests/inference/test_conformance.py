@@ -15,6 +15,7 @@ import pytest
 from networks import CLIQUES, FORESTS, LOOPS
 
 from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.auto import Auto
 from relcrf.inference.enumeration import LIMIT, Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
@@ -53,6 +54,13 @@ METHODS = {
         marginals=everywhere(FORESTS, 1e-9),
         log_partition=everywhere(FORESTS, 1e-12),
         map_states=tuple(FORESTS),
+    ),
+    "auto": Method(
+        Auto,
+        takes=tuple(NETWORKS),
+        marginals=everywhere(NETWORKS, 1e-9),
+        log_partition=everywhere(NETWORKS, 1e-12),
+        map_states=tuple(NETWORKS),
     ),
     "jt": Method(
         JunctionTree,

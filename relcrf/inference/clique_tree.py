@@ -29,11 +29,11 @@ class CliqueTooLarge(ValueError):
         needed: bytes; as far as elimination came.
     """
 
-    def __init__(self, nodes: list[int], n_cells: int, needed: float, memory: int) -> None:
+    def __init__(self, nodes: list[int], n_cells: int, needed: int, memory: int) -> None:
         self.nodes, self.n_cells, self.needed, self.memory = nodes, n_cells, needed, memory
         super().__init__(
-            f"a clique over the nodes {listing(map(str, nodes))} has {float(n_cells):.4g} cells; the tables of the "
-            f"cliques need {needed:.3g} bytes or more, and may take {memory:.3g}"
+            f"a clique over the nodes {listing(map(str, nodes))} has {_amount(n_cells)} cells; the tables of the "
+            f"cliques need {_amount(needed)} bytes or more, and may take {_amount(memory)}"
         )
 
 
@@ -82,8 +82,8 @@ class CliqueTree:
     def needed(self) -> np.ndarray:
         """Bytes of the clique tables of each component, at its lowest node, shape (n_nodes,); inf where refused."""
         of_clique = self.component[self.clique_node[self.clique_start[:-1]]]
-        sizes = CELL * np.diff(self.cell_start).astype(np.float64)
-        out = np.bincount(of_clique, weights=sizes, minlength=self.scopes.n_nodes)
+        out = np.zeros(self.scopes.n_nodes)
+        np.add.at(out, of_clique, CELL * np.diff(self.cell_start))
         out[list(self.refused)] = np.inf
         return out
 
@@ -98,9 +98,14 @@ class CliqueTree:
             raise _too_large(self.scopes, nodes, needed, self.memory)
 
 
-def _too_large(scopes: Scopes, nodes: np.ndarray, needed: float, memory: int) -> CliqueTooLarge:
+def _amount(n: int) -> str:
+    """A whole number of any size in a few letters."""
+    return f"{n:,}" if n < 10**6 else f"{n:.3g}" if n < 10**300 else f"1e{int(math.log10(n))}"
+
+
+def _too_large(scopes: Scopes, nodes: np.ndarray, needed: int, memory: int) -> CliqueTooLarge:
     n_cells = math.prod(scopes.cardinality[nodes].tolist())
-    return CliqueTooLarge(sorted(nodes.tolist()), n_cells, max(needed, float(CELL * n_cells)), memory)
+    return CliqueTooLarge(sorted(nodes.tolist()), n_cells, max(needed, CELL * n_cells), memory)
 
 
 def _pairs(scopes: Scopes, place_counts: np.ndarray) -> np.ndarray:
@@ -119,8 +124,9 @@ def _pairs(scopes: Scopes, place_counts: np.ndarray) -> np.ndarray:
         scope = node[start[:-1][arity == size, None] + np.arange(size)].astype(np.int64)
         i, j = np.triu_indices(size, 1)
         low, high = np.minimum(scope[:, i], scope[:, j]), np.maximum(scope[:, i], scope[:, j])
-        found.append(np.unique(low * scopes.n_nodes + high))
-    key = np.unique(np.concatenate(found))
+        found.append((low * scopes.n_nodes + high).ravel())
+    key = np.sort(np.concatenate(found))  # np.unique would hash, which takes ten times as long
+    key = key[np.diff(key, prepend=-1) > 0]
     return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
 
 
@@ -133,7 +139,7 @@ def clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
 
     def refuse(node: int, clique: np.ndarray) -> None:
         if int(component[node]) not in refused:
-            refused[int(component[node])] = _too_large(scopes, clique, 0.0, memory)
+            refused[int(component[node])] = _too_large(scopes, clique, 0, memory)
 
     def is_open() -> np.ndarray:
         return ~np.isin(component, list(refused))

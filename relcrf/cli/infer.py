@@ -66,7 +66,10 @@ def _written(out: Path | None) -> Iterator[TextIO]:
 def infer(
     model: Annotated[Path, typer.Argument(help="A model of the UAI format, a .uai file.")],
     task: Annotated[
-        Task, typer.Option(help="PR: the partition function; MAR: the marginals; MPE: the best states.", case_sensitive=False)
+        Task,
+        typer.Option(
+            help="PR: the partition function; MAR: the marginals; MPE: the best states.", case_sensitive=False
+        ),
     ],
     evid: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
     method: Annotated[str, typer.Option("--method", "-m", help="How: auto, jt, forest, enumeration.")] = "auto",
@@ -114,7 +117,9 @@ def infer(
         facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
         print_json(facts | {"seconds": seconds, "out": str(out) if out else None})
     else:
-        part = "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {len(left.nodes):,} exact"
+        part = (
+            "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {len(left.nodes):,} exact"
+        )
         note(f"{method}: {_summary(answer.verdict)}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
         messages.print("interrupted; the answer is what there was", style="red")
@@ -178,4 +183,6 @@ def _answer(
 
 def _impossible() -> DataError:
     message = "no joint state of the model agrees with the evidence: its probability is 0"
-    return DataError(Diagnostic("E242", message, hint="mend the evidence, or the zeros of the model; --task PR says -inf"))
+    return DataError(
+        Diagnostic("E242", message, hint="mend the evidence, or the zeros of the model; --task PR says -inf")
+    )

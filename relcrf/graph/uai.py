@@ -107,7 +107,9 @@ class _Numbers:
     def require(self, at: int, n: int, what: str) -> None:
         """Raises DataError where there are no `n` numbers from `at` on."""
         if at + n > len(self):
-            message = f"the file ends within {what}: {n:,} numbers are expected, and {max(0, len(self) - at):,} are there"
+            message = (
+                f"the file ends within {what}: {n:,} numbers are expected, and {max(0, len(self) - at):,} are there"
+            )
             raise self.error(len(self), message, "the file may have been cut short")
 
     def whole(self, at: int, n: int, low: int, high: int, what: str, hint: str) -> np.ndarray:
@@ -206,7 +208,9 @@ def _read_tables(
         raise numbers.error(k, message, hint)
     for factor in np.flatnonzero(ends > len(values))[:1]:
         here = max(0, len(values) - int(head[factor]) - 1) if head[factor] < len(values) else 0
-        message = f"the file ends within the table of factor {factor}: of {sizes[factor]:.15g} entries {here:,} are there"
+        message = (
+            f"the file ends within the table of factor {factor}: of {sizes[factor]:.15g} entries {here:,} are there"
+        )
         raise numbers.error(len(values), message, "the file may have been cut short")
     end = int(ends[-1]) if n_factors else at
     if end < len(values):
@@ -310,7 +314,9 @@ def model_text(model: UaiModel) -> str:
         try:
             numbers = [np.exp(table).tolist() for _, table in tables]
         except FloatingPointError:
-            raise ValueError("a potential is too large or too small to be written as it is, without a logarithm") from None
+            raise ValueError(
+                "a potential is too large or too small to be written as it is, without a logarithm"
+            ) from None
     lines = ["MARKOV", str(scopes.n_nodes), " ".join(map(str, scopes.cardinality.tolist())), str(len(tables))]
     lines += [" ".join(map(str, [len(over), *over])) for over, _ in tables]
     lines += [f"\n{len(entries)}\n{' '.join(map(repr, entries))}" for entries in numbers]

@@ -41,7 +41,7 @@ def make(name: str, scopes: Scopes, settings: Mapping[str, Any], observe: Observ
         hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
         raise UsageError(Diagnostic("E380", f"unknown method of inference '{name}'", hint=hint))
     kind = METHODS[name]
-    values = converted(kind, f"method '{name}'", settings, settings_of(kind))
+    values = {"scopes": scopes} | converted(kind, f"method '{name}'", settings, settings_of(kind))
     if "observe" in names_of(kind):
         values["observe"] = observe
-    return kind(scopes, **values)
+    return kind(**values)

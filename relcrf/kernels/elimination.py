@@ -57,6 +57,18 @@ def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, c
 
 
 @njit(cache=True, nogil=True)
+def _link(a, b, n_items, head, following, item, degree, weight, whole):  # type: ignore[no-untyped-def]
+    """Puts two nodes on each other's lists of neighbours, which are linked; returns how long the lists are together."""
+    item[n_items], following[n_items], head[a] = b, head[a], n_items
+    item[n_items + 1], following[n_items + 1], head[b] = a, head[b], n_items + 1
+    degree[a] += 1
+    degree[b] += 1
+    whole[a] += weight[b]
+    whole[b] += weight[a]
+    return n_items + 2
+
+
+@njit(cache=True, nogil=True)
 def eliminate(weight, component, is_open, first, second, limit, filling):  # type: ignore[no-untyped-def]
     """Takes out node after node: first that around which the fewest pairs are missing; these are joined.
 
@@ -92,18 +104,12 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
         if filling:
             _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed)
             changed.clear()
-        item[n_items], following[n_items], head[a] = b, head[a], n_items
-        item[n_items + 1], following[n_items + 1], head[b] = a, head[b], n_items + 1
-        n_items += 2
-        degree[a] += 1
-        degree[b] += 1
-        whole[a] += weight[b]
-        whole[b] += weight[a]
+        n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
 
     heap = [(missing[0], whole[0], np.int32(0)) for _ in range(0)]
-    for v in range(n_nodes):
-        if alive[v]:
-            heap.append((missing[v], whole[v], np.int32(v)))
+    for node in range(n_nodes):
+        if alive[node]:
+            heap.append((missing[node], whole[node], np.int32(node)))
     heapq.heapify(heap)
     queued_missing, queued_whole = missing.copy(), whole.copy()
     order = np.empty(n_nodes, dtype=np.int32)
@@ -137,13 +143,7 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
                     if _key(a, b, n_nodes) in pairs:
                         continue
                     _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed)
-                    item[n_items], following[n_items], head[a] = b, head[a], n_items
-                    item[n_items + 1], following[n_items + 1], head[b] = a, head[b], n_items + 1
-                    n_items += 2
-                    degree[a] += 1
-                    degree[b] += 1
-                    whole[a] += weight[b]
-                    whole[b] += weight[a]
+                    n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
         alive[v] = False
         for i in range(size):
             a = around[i]

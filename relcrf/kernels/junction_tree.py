@@ -21,7 +21,9 @@ from numba import njit
 
 
 @njit(cache=True, nogil=True)
-def _view(c, nodes, stride, agreement, clique_start, clique_node, cardinality, place, steps):  # type: ignore[no-untyped-def]
+def _view(  # type: ignore[no-untyped-def]
+    c, nodes, stride, agreement, clique_start, clique_node, cardinality, place, steps,
+):  # fmt: skip
     """How a smaller table lies in a clique's: a few loops, the innermost first, over neighbouring cells where it can be.
 
     Args:
@@ -104,8 +106,10 @@ def _walk(depth, steps, count, small, start, table, origin, collect):  # type: i
 
 
 @njit(cache=True, nogil=True)
-def _own(c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope, stride,
-         agreement, table_start, place, steps, count, one, nodes, factors, table, origin, collect):  # type: ignore[no-untyped-def]  # fmt: skip
+def _own(  # type: ignore[no-untyped-def]
+    c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope,
+    stride, agreement, table_start, place, steps, count, one, nodes, factors, table, origin, collect,
+):  # fmt: skip
     """Adds the potentials of a clique's own nodes and factors to its table, or collects their marginals from it."""
     for at in range(clique_start[c] + n_shared[c], clique_start[c + 1]):
         v = clique_node[at]
@@ -114,9 +118,7 @@ def _own(c, n_shared, clique_start, clique_node, cardinality, state_start, facto
     for k in range(factor_start[c], factor_start[c + 1]):
         f = factor[k]
         over = slice(scope_start[f], scope_start[f + 1])
-        depth = _view(
-            c, scope[over], stride[over], agreement[f], clique_start, clique_node, cardinality, place, steps
-        )
+        depth = _view(c, scope[over], stride[over], agreement[f], clique_start, clique_node, cardinality, place, steps)
         _walk(depth, steps, count, factors, table_start[f], table, origin, collect)
 
 
@@ -130,8 +132,11 @@ def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):  
 
 
 @njit(cache=True, nogil=True)
-def up(largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node, cardinality,
-       state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start, nodes, factors):  # type: ignore[no-untyped-def]  # fmt: skip
+def up(  # type: ignore[no-untyped-def]
+    largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node,
+    cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start, nodes,
+    factors,
+):  # fmt: skip
     """Children to parents.
 
     Args:
@@ -177,9 +182,11 @@ def up(largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start,
 
 
 @njit(cache=True, nogil=True)
-def down(largest, table, message, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node,
-         cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start,
-         node_marginals, factor_marginals):  # type: ignore[no-untyped-def]  # fmt: skip
+def down(  # type: ignore[no-untyped-def]
+    largest, table, message, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start,
+    clique_node, cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement,
+    table_start, node_marginals, factor_marginals,
+):  # fmt: skip
     """Parents to children, after `up` with sums: adds the marginals to `node_marginals` and `factor_marginals`.
 
     A row of a clique's table less its message is a distribution given the shared nodes: nothing is divided by what may be 0.
@@ -237,7 +244,9 @@ def _decode(c, cell, states, n_shared, clique_start, clique_node, cardinality): 
 
 
 @njit(cache=True, nogil=True)
-def best_states(table, n_shared, n_columns, cell_start, clique_start, clique_node, cardinality):  # type: ignore[no-untyped-def]
+def best_states(  # type: ignore[no-untyped-def]
+    table, n_shared, n_columns, cell_start, clique_start, clique_node, cardinality,
+):  # fmt: skip
     """The most probable joint state, after `up` with maxima; of equal cells the first is taken. Shape (n_nodes,), int32."""
     states = np.zeros(len(cardinality), dtype=np.int32)
     for c in range(len(n_shared) - 1, -1, -1):
@@ -251,7 +260,10 @@ def best_states(table, n_shared, n_columns, cell_start, clique_start, clique_nod
 
 
 @njit(cache=True, nogil=True)
-def draw(uniform, table, message, n_shared, n_columns, cell_start, message_start, clique_start, clique_node, cardinality, out):  # type: ignore[no-untyped-def]
+def draw(  # type: ignore[no-untyped-def]
+    uniform, table, message, n_shared, n_columns, cell_start, message_start, clique_start, clique_node,
+    cardinality, out,
+):  # fmt: skip
     """Exact joint states, after `up` with sums and a finite log partition.
 
     Args:

@@ -55,7 +55,9 @@ def test_known_answers(infer, three):
 
 
 @pytest.mark.parametrize("method", ["auto", "jt", "enumeration"])
-@pytest.mark.parametrize("name", ["one loop", "factors of any size", "hard transitivity", "parallel factors", "nothing"])
+@pytest.mark.parametrize(
+    "name", ["one loop", "factors of any size", "hard transitivity", "parallel factors", "nothing"]
+)
 def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
     scopes, potentials = NETWORKS[name](np.random.default_rng(5))
     model, evid = tmp_path / "m.uai", tmp_path / "m.evid"

@@ -181,7 +181,22 @@ def test_answers_as_the_competition_writes_them():
 def test_mutated_files_are_read_or_refused(tmp_path):
     """Nothing but DataError, whatever is broken; what is read is whole."""
     rng = np.random.default_rng(0)
-    pieces = [b" ", b"\n", b"0", b"-1", b"7", b"1e9", b"1e400", b"nan", b"x", b"c", b"\x00", b"\xff", b".", b"9999999999"]
+    pieces = [
+        b" ",
+        b"\n",
+        b"0",
+        b"-1",
+        b"7",
+        b"1e9",
+        b"1e400",
+        b"nan",
+        b"x",
+        b"c",
+        b"\x00",
+        b"\xff",
+        b".",
+        b"9999999999",
+    ]
     refused = 0
     for _ in range(600):
         text = bytearray(THREE.encode())

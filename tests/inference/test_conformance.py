@@ -47,28 +47,16 @@ def everywhere(networks, tolerance):
     return dict.fromkeys(networks, tolerance)
 
 
+def exact(make, networks):
+    """A row of a method that is exact on all networks that it takes."""
+    names = tuple(networks)
+    return Method(make, names, everywhere(names, 1e-9), everywhere(names, 1e-12), names)
+
+
 METHODS = {
-    "forest": Method(
-        ForestInference,
-        takes=tuple(FORESTS),
-        marginals=everywhere(FORESTS, 1e-9),
-        log_partition=everywhere(FORESTS, 1e-12),
-        map_states=tuple(FORESTS),
-    ),
-    "auto": Method(
-        Auto,
-        takes=tuple(NETWORKS),
-        marginals=everywhere(NETWORKS, 1e-9),
-        log_partition=everywhere(NETWORKS, 1e-12),
-        map_states=tuple(NETWORKS),
-    ),
-    "jt": Method(
-        JunctionTree,
-        takes=tuple(NETWORKS),
-        marginals=everywhere(NETWORKS, 1e-9),
-        log_partition=everywhere(NETWORKS, 1e-12),
-        map_states=tuple(NETWORKS),
-    ),
+    "auto": exact(Auto, NETWORKS),
+    "forest": exact(ForestInference, FORESTS),
+    "jt": exact(JunctionTree, NETWORKS),
 }
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}
 

@@ -83,7 +83,9 @@ def test_a_dense_graph_is_refused_without_elimination():
     n = 1500
     i, j = np.triu_indices(n, 1)
     scopes = Scopes(
-        np.full(n, 2, dtype=np.int32), np.arange(0, 2 * len(i) + 1, 2), np.stack([i, j], axis=1).ravel().astype(np.int32)
+        np.full(n, 2, dtype=np.int32),
+        np.arange(0, 2 * len(i) + 1, 2),
+        np.stack([i, j], axis=1).ravel().astype(np.int32),
     )
     with pytest.raises(CliqueTooLarge) as caught:
         JunctionTree(scopes).cliques.require_memory()

@@ -1,6 +1,6 @@
 """Min-fill against a plain twin with sets, and the trees of cliques against their definition."""
 
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import networkx as nx
 import numpy as np
@@ -60,7 +60,7 @@ def test_eliminate_is_its_twin(seed, filling):
     )
     expected, cliques = min_fill(n, first, second, weight, filling=filling)
     assert order.tolist() == expected
-    assert [set(member[a:b].tolist()) for a, b in zip(start[:-1], start[1:], strict=True)] == cliques
+    assert [set(member[a:b].tolist()) for a, b in pairwise(start)] == cliques
     assert member[start[:-1]].tolist() == expected
     assert (refused == -1).all()
 
@@ -74,7 +74,7 @@ def test_cliques_are_maximal_and_their_trees_run(seed):
     all_open = np.ones(n, dtype=bool)
     order, start, member, _ = eliminate(weight, component, all_open, first, second, NO_LIMIT, True)
     clique_start, clique_node, n_shared, parent, own = maximal_cliques(n, order, start, member, np.ones(n, dtype=bool))
-    cliques = [clique_node[a:b].tolist() for a, b in zip(clique_start[:-1], clique_start[1:], strict=True)]
+    cliques = [clique_node[a:b].tolist() for a, b in pairwise(clique_start)]
     chordal = nx.Graph((a, b) for clique in cliques for a, b in combinations(clique, 2))
     chordal.add_nodes_from(range(n))
     assert {frozenset(c) for c in cliques} == {frozenset(c) for c in nx.find_cliques(chordal)}

@@ -56,6 +56,7 @@ def exact(make, networks):
 METHODS = {
     "auto": exact(Auto, NETWORKS),
     "forest": exact(ForestInference, FORESTS),
+    "forest, cut into small blocks": exact(lambda scopes: ForestInference(scopes, block=12), FORESTS),
     "jt": exact(JunctionTree, NETWORKS),
 }
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}

@@ -100,7 +100,7 @@ def infer(
             inference = make(method, left.scopes, chosen, observe)
             try:
                 answer = _answer(task, read, left, states, inference)
-            except ValueError as error:
+            except (ValueError, MemoryError) as error:
                 hint = "choose another --method or, where memory is short, allow more: --set memory=4000000000"
                 message = f"method '{method}' cannot answer {task} here: {error}"
                 raise UsageError(Diagnostic("E381", message, hint=hint)) from None

@@ -19,6 +19,9 @@ UNIT = 1 << 20
 CELL = 8
 """Bytes."""
 
+MOST_CELLS = 1 << 40
+"""Of a clique, whatever the memory: sums of them stay whole numbers of 64 bits."""
+
 
 class CliqueTooLarge(ValueError):
     """Exact inference needs more memory than it may take.

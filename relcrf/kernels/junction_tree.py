@@ -19,6 +19,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from relcrf.kernels.vector_math import exp
+
 
 @njit(cache=True, nogil=True)
 def _view(  # type: ignore[no-untyped-def]
@@ -131,7 +133,7 @@ def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):  
         step *= cardinality[clique_node[clique_start[c] + k]]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 def up(  # type: ignore[no-untyped-def]
     largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node,
     cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start, nodes,
@@ -167,7 +169,7 @@ def up(  # type: ignore[no-untyped-def]
             if not maximum and top > -np.inf:
                 mass = 0.0
                 for x in range(len(cells)):
-                    mass += np.exp(cells[x] - top)
+                    mass += exp(cells[x] - top)
                 top += np.log(mass)
             message[message_start[c] + row] = top
         if parent[c] < 0:
@@ -181,7 +183,7 @@ def up(  # type: ignore[no-untyped-def]
     return total, table, message
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 def down(  # type: ignore[no-untyped-def]
     largest, table, message, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start,
     clique_node, cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement,
@@ -217,7 +219,7 @@ def down(  # type: ignore[no-untyped-def]
                 continue
             sent = message[message_start[c] + row]
             for x in range(len(cells)):
-                cells[x] = above[row] * np.exp(cells[x] - sent)
+                cells[x] = above[row] * exp(cells[x] - sent)
         _own(
             c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope,
             stride, agreement, table_start, place, steps, count, one, node_marginals, factor_marginals, table,
@@ -277,7 +279,7 @@ def draw(  # type: ignore[no-untyped-def]
             left = uniform[i, c]
             chosen = 0
             for x in range(n_columns[c]):
-                p = np.exp(table[at + x] - sent)
+                p = exp(table[at + x] - sent)
                 if p > 0.0:
                     chosen = x
                     left -= p

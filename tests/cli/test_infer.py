@@ -139,6 +139,25 @@ def test_wrong_commands(infer, tmp_path, three):
     assert "a clique over the nodes" in err
 
 
+def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
+    rng = np.random.default_rng(1)
+    pieces = ["", " ", "\n", "0", "-1", "4", "1e99", "nan", "x", "c", "\x00", "\u00e9"]
+    files = {tmp_path / "m.uai": THREE, tmp_path / "m.evid": "1\n2 0 1 2 2\n"}
+    seen = set()
+    for k in range(150):
+        for path, text in files.items():
+            for _ in range(int(rng.integers(0, 3))):
+                at, length = int(rng.integers(len(text))), int(rng.integers(0, 3))
+                text = text[:at] + pieces[rng.integers(len(pieces))] + text[at + length :]
+            path.write_text(text)
+        task = ("PR", "MAR", "MPE")[k % 3]
+        code, out, err = infer(tmp_path / "m.uai", "--evid", tmp_path / "m.evid", "--task", task)
+        assert code in (0, 3) and "internal error" not in err and "Traceback" not in err, err
+        assert out.startswith(task) if code == 0 else err.count("error[E24") == 1
+        seen.add(code)
+    assert seen == {0, 3}
+
+
 def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
     """A grid with one column known is two graphs of smaller treewidth: the memory that was too little is enough."""
     n = 7

@@ -137,9 +137,7 @@ def clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
     """Cliques by min-fill; components that need more than so many bytes are given up as soon as this is known."""
     component = component_of(scopes)
     weight = np.rint(UNIT * np.log2(np.maximum(1, scopes.cardinality))).astype(np.int64)
-    limit = (
-        int(UNIT * math.log2(max(1.0, memory / CELL))) + 64
-    )  # rounding may add up to so much; what is over it is seen below
+    limit = int(UNIT * math.log2(min(max(1, memory // CELL), MOST_CELLS))) + 64  # which rounding may add
     refused: dict[int, CliqueTooLarge] = {}
 
     def refuse(node: int, clique: np.ndarray) -> None:

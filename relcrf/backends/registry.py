@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_type_hints
+from typing import Any
 
 from relcrf.backends.base import AbstractBackend
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.settings import converted, names_of
 
 GROUP = "relcrf.backends"
 
@@ -57,24 +57,4 @@ def make(name: str, **settings: Any) -> AbstractBackend:
         UsageError: for an unknown backend or setting, or a value of the wrong type.
     """
     kind = backend_class(name)
-    known: list[str] = [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
-    types = get_type_hints(kind)
-    values = {}
-    for setting, value in settings.items():
-        if setting not in known:
-            hint = suggestion(setting, known) or f"its settings: {listing(known)}"
-            raise UsageError(Diagnostic("E304", f"backend '{name}' has no setting '{setting}'", hint=hint))
-        values[setting] = _convert(name, setting, value, types[setting])
-    return kind(**values)
-
-
-def _convert(backend: str, setting: str, value: Any, kind: Any) -> Any:
-    try:
-        converted = {"true": True, "false": False}[str(value).lower()] if kind is bool else kind(value)
-        if kind in (int, float) and not 0 <= converted < float("inf"):
-            raise ValueError
-    except (ValueError, TypeError, KeyError):
-        wanted = {int: "a whole number from 0", float: "a number from 0", bool: "true or false"}.get(kind, str(kind))
-        message = f"setting '{setting}' of backend '{backend}' cannot be '{value}'"
-        raise UsageError(Diagnostic("E305", message, hint=f"it takes {wanted}")) from None
-    return converted
+    return kind(**converted(kind, f"backend '{name}'", settings, names_of(kind)))

@@ -15,7 +15,7 @@ import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
-from relcrf.kernels import forest
+from relcrf.kernels import forest, forest_layout
 from relcrf.kernels.forest_fixed import SWEEPS
 from relcrf.kernels.vector_math import exp_in_place
 
@@ -97,10 +97,10 @@ class ForestPlan:
         if (scopes.arity != 2).any():
             raise ValueError("a factor has more than two nodes; forest inference needs pairs")
         edges = scopes.node.reshape(-1, 2)
-        found, parent_of, edge_of, is_forest = forest.topological_order(scopes.n_nodes, edges)
+        found, parent_of, edge_of, is_forest = forest_layout.topological_order(scopes.n_nodes, edges)
         if not is_forest:
             raise ValueError("the edges have a cycle; forest inference needs a forest")
-        order, runs, n_whole, _ = forest.layout(found, parent_of, scopes.cardinality, block)
+        order, runs, n_whole, _ = forest_layout.layout(found, parent_of, scopes.cardinality, block)
         position = np.empty(scopes.n_nodes, dtype=np.int32)
         position[order] = np.arange(scopes.n_nodes, dtype=np.int32)
         edge = edge_of[order]
@@ -110,7 +110,7 @@ class ForestPlan:
         cost = np.concatenate(([0], np.cumsum(cardinality * (1 + above.astype(np.int64)))))
         spine = np.arange(runs[-1], scopes.n_nodes + 1)
         whole, hanging, cut = (
-            tuple(pairwise(forest.group_runs(starts, cost, block).tolist()))
+            tuple(pairwise(forest_layout.group_runs(starts, cost, block).tolist()))
             for starts in (runs[: n_whole + 1], runs[n_whole:], spine)
         )
         parent_first = np.zeros(scopes.n_nodes, dtype=np.bool_)

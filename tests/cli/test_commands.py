@@ -35,7 +35,7 @@ def web(tmp_path_factory):
     return small_web(tmp_path_factory.mktemp("web"))
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "ground", "train", "predict", "evaluate", "demo"])
+@pytest.mark.parametrize("command", ["check", "plan", "ground", "train", "predict", "evaluate", "infer", "demo"])
 def test_every_command_has_help_with_an_example(relcrf_, command):
     code, out, _ = relcrf_(command, "--help")
     assert code == 0

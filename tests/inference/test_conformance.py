@@ -15,8 +15,10 @@ import pytest
 from networks import CLIQUES, FORESTS, LOOPS
 
 from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.auto import Auto
 from relcrf.inference.enumeration import LIMIT, Enumeration
 from relcrf.inference.forest import ForestInference
+from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.result import AbstractInference
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
@@ -45,21 +47,17 @@ def everywhere(networks, tolerance):
     return dict.fromkeys(networks, tolerance)
 
 
+def exact(make, networks):
+    """A row of a method that is exact on all networks that it takes."""
+    names = tuple(networks)
+    return Method(make, names, everywhere(names, 1e-9), everywhere(names, 1e-12), names)
+
+
 METHODS = {
-    "forest": Method(
-        ForestInference,
-        takes=tuple(FORESTS),
-        marginals=everywhere(FORESTS, 1e-9),
-        log_partition=everywhere(FORESTS, 1e-12),
-        map_states=tuple(FORESTS),
-    ),
-    "forest, cut into small blocks": Method(
-        lambda scopes: ForestInference(scopes, block=12),
-        takes=tuple(FORESTS),
-        marginals=everywhere(FORESTS, 1e-9),
-        log_partition=everywhere(FORESTS, 1e-12),
-        map_states=tuple(FORESTS),
-    ),
+    "auto": exact(Auto, NETWORKS),
+    "forest": exact(ForestInference, FORESTS),
+    "forest, cut into small blocks": exact(lambda scopes: ForestInference(scopes, block=12), FORESTS),
+    "jt": exact(JunctionTree, NETWORKS),
 }
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}
 

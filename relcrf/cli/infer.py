@@ -1,0 +1,188 @@
+"""The command `infer`: the questions of the inference competitions about a model of the UAI format."""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import numpy as np
+import typer
+
+from relcrf.cli.output import JsonOption, SetOption, messages, note, print_json, settings, watching
+from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError
+from relcrf.graph.conditioning import Conditioned, condition
+from relcrf.graph.uai import UaiModel, marginals_text, partition_text, read_evidence, read_model, states_text
+from relcrf.inference.auto import Auto
+from relcrf.inference.choice import make
+from relcrf.inference.result import AbstractInference, Verdict
+
+LOG10 = math.log(10)
+
+
+class Task(StrEnum):
+    """What is asked: the partition function, the marginals, or the most probable states."""
+
+    PR = "PR"
+    MAR = "MAR"
+    MPE = "MPE"
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """The answer as the competition writes it, with what a person is told beside it, and all of it for a machine."""
+
+    text: str
+    verdict: Verdict
+    remark: str
+    facts: dict[str, Any]
+
+
+@contextmanager
+def _written(out: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that takes its name when it is whole."""
+    if out is None:
+        yield sys.stdout
+        return
+    if out.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(out))
+    partial = out.with_name(f".{out.name}.partial")
+    try:
+        with partial.open("w", encoding="ascii") as file:
+            yield file
+        os.replace(partial, out)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def infer(
+    model: Annotated[Path, typer.Argument(help="A model of the UAI format, a .uai file.")],
+    task: Annotated[
+        Task,
+        typer.Option(
+            help="PR: the partition function; MAR: the marginals; MPE: the best states.", case_sensitive=False
+        ),
+    ],
+    evid: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
+    method: Annotated[str, typer.Option("--method", "-m", help="How: auto, jt, forest, enumeration.")] = "auto",
+    setting: SetOption = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the answer.")] = None,
+    strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if the method does not converge.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Answer a question of the inference competitions (UAI) about a model and evidence.
+
+    Example: relcrf infer grid.uai --evid grid.evid --task MAR --out grid.MAR
+    """
+    chosen = settings(setting)
+    with _written(out) as target:
+        with watching(quiet=as_json) as watch:
+            watch.phase("reading the model")
+            read = read_model(model)
+            states = np.full(read.scopes.n_nodes, -1, dtype=np.int64)
+            if evid is not None:
+                states = read_evidence(evid, read.scopes.cardinality)
+            left = condition(read.scopes, read.potentials, states)
+
+            def observe(verdict: Verdict) -> None:
+                watch.phase(f"{method}: {verdict.iterations:,} iterations, residual {verdict.residual:.1e}")
+
+            watch.phase(method)
+            started = time.perf_counter()
+            inference = make(method, left.scopes, chosen, observe)
+            try:
+                answer = _answer(task, read, left, states, inference)
+            except (ValueError, MemoryError) as error:
+                hint = "choose another --method or, where memory is short, allow more: --set memory=4000000000"
+                message = f"method '{method}' cannot answer {task} here: {error}"
+                raise UsageError(Diagnostic("E381", message, hint=hint)) from None
+            seconds = time.perf_counter() - started
+        if strict and not answer.verdict.is_good and answer.verdict.status != "interrupted":
+            message = f"method '{method}': {_summary(answer.verdict)}"
+            raise ConvergenceError(Diagnostic("E402", message, hint="allow more iterations, or damp: see its settings"))
+        if out is not None or not as_json:
+            target.write(answer.text)
+    verdict = {"status": answer.verdict.status, "iterations": answer.verdict.iterations}
+    verdict |= {"residual": answer.verdict.residual, "exact_variables": _exact(inference, answer.verdict)}
+    sizes = {"variables": read.scopes.n_nodes, "known": int((states >= 0).sum())}
+    if as_json:
+        facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
+        print_json(facts | {"seconds": seconds, "out": str(out) if out else None})
+    else:
+        part = (
+            "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {len(left.nodes):,} exact"
+        )
+        note(f"{method}: {_summary(answer.verdict)}{part}{answer.remark}")
+    if answer.verdict.status == "interrupted":
+        messages.print("interrupted; the answer is what there was", style="red")
+        raise typer.Exit(130)
+
+
+def _summary(verdict: Verdict) -> str:
+    if verdict.status == "exact":
+        return "exact"
+    return f"{verdict.status} after {verdict.iterations:,} iterations, residual {verdict.residual:.2g}"
+
+
+def _exact(inference: AbstractInference, verdict: Verdict) -> int:
+    """How many of the free variables are inferred exactly."""
+    if isinstance(inference, Auto):
+        return inference.exact_nodes
+    return inference.scopes.n_nodes if verdict.status == "exact" else 0
+
+
+def _answer(
+    task: Task, model: UaiModel, left: Conditioned, states: np.ndarray, inference: AbstractInference
+) -> _Answer:
+    """The answer about the whole model, from that about the free variables.
+
+    Raises:
+        DataError: where what is known cannot be, and more than its probability is asked.
+        ValueError: where the method has no answer.
+    """
+    constant = model.constant + left.constant
+    if task is Task.MPE:
+        best = inference.map_states(left.potentials)
+        score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
+        if score == -np.inf:
+            if best.verdict.status == "exact":
+                raise _impossible()
+            raise ValueError("it found no joint state that can be")
+        whole = states.copy()
+        whole[left.nodes] = best.states
+        facts: dict[str, Any] = {"states": whole.tolist(), "log10_score": score, "log10_bound": bound}
+        remark = f"; log10 of the score {score:.6g}"
+        if best.verdict.status != "exact":
+            remark += f", at most {bound - score:.3g} from the best" if bound < np.inf else ", no bound"
+        return _Answer(states_text(whole), best.verdict, remark, facts | {"gap": bound - score})
+    found = inference.marginals(left.potentials)
+    log_partition = found.log_partition + constant
+    facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
+    if task is Task.PR:
+        if math.isnan(log_partition):
+            raise ValueError("it has no partition function")
+        return _Answer(partition_text(log_partition), found.verdict, "", facts)
+    if log_partition == -np.inf:
+        raise _impossible()
+    nodes = np.zeros(int(model.scopes.state_start[-1]))
+    known = np.flatnonzero(states >= 0)
+    nodes[model.scopes.state_start[known] + states[known]] = 1.0
+    nodes[np.repeat(states < 0, model.scopes.cardinality)] = found.nodes
+    tables = np.split(nodes, model.scopes.state_start[1:-1]) if len(states) else []
+    facts["marginals"] = [table.tolist() for table in tables]
+    return _Answer(marginals_text(model.scopes.cardinality, nodes), found.verdict, "", facts)
+
+
+def _impossible() -> DataError:
+    message = "no joint state of the model agrees with the evidence: its probability is 0"
+    return DataError(
+        Diagnostic("E242", message, hint="mend the evidence, or the zeros of the model; --task PR says -inf")
+    )

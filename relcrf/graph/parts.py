@@ -1,0 +1,69 @@
+"""Connected components of scopes, and some of them taken out as scopes of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.kernels import components as kernel
+
+
+def component_of(scopes: Scopes) -> np.ndarray:
+    """The lowest node of each node's component, shape (n_nodes,), int32."""
+    parent = np.arange(scopes.n_nodes, dtype=np.int32)
+    follows = np.ones(len(scopes.node), dtype=bool)
+    follows[scopes.start[:-1][scopes.arity > 0]] = False
+    second = np.flatnonzero(follows)
+    kernel.unite(parent, scopes.node[second - 1], scopes.node[second], np.ones(scopes.n_nodes, dtype=bool))
+    kernel.flatten(parent)
+    return parent
+
+
+def spread(start: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """All places of the chosen rows of a CSR column, row after row.
+
+    Args:
+        start: shape (n + 1,). chosen: rows, shape (m,).
+    """
+    sizes = start[chosen + 1] - start[chosen]
+    ends = np.cumsum(sizes)
+    return np.asarray(np.repeat(start[chosen] - ends + sizes, sizes) + np.arange(int(sizes.sum())))
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some components of scopes.
+
+    Args:
+        scopes: of these alone, their nodes numbered anew in the same order.
+        nodes, factors: which ones, ascending.
+        node_cells, factor_cells: where their tables are in the flat tables of the whole.
+    """
+
+    scopes: Scopes
+    nodes: np.ndarray
+    factors: np.ndarray
+    node_cells: np.ndarray
+    factor_cells: np.ndarray
+
+    def potentials(self, whole: Potentials) -> Potentials:
+        """Those of the part."""
+        return Potentials(whole.nodes[self.node_cells], whole.factors[self.factor_cells])
+
+
+def part(scopes: Scopes, is_in: np.ndarray) -> Part:
+    """The part of some nodes.
+
+    Args:
+        is_in: shape (n_nodes,), bool; whole components.
+    """
+    nodes = np.flatnonzero(is_in)
+    number = np.cumsum(is_in, dtype=np.int64) - 1
+    factors = np.flatnonzero(is_in[scopes.node[scopes.start[:-1]]])
+    start = np.concatenate(([0], np.cumsum(scopes.arity[factors])))
+    node = number[scopes.node[spread(scopes.start, factors)]].astype(np.int32)
+    agreement = None if scopes.agreement is None else scopes.agreement[factors]
+    own = Scopes(scopes.cardinality[nodes], start, node, agreement)
+    return Part(own, nodes, factors, spread(scopes.state_start, nodes), spread(scopes.table_start, factors))

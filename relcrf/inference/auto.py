@@ -1,0 +1,115 @@
+"""Exact wherever that is affordable: each component by the method that suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.parts import Part, component_of, part
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.forest import ForestInference
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
+
+STATUSES = ("exact", "converged", "not converged", "interrupted", "diverged")
+"""The better first."""
+
+
+@dataclass(frozen=True)
+class Auto(AbstractInference):
+    """Trees by `ForestInference`, components with small cliques by `JunctionTree`, the others by another method.
+
+    Components are taken into the junction tree from the cheapest on, as long as all together stay within the memory.
+
+    Args:
+        memory: bytes that the clique tables may take together.
+        fallback: makes the method for what is left; None where that is to be refused.
+
+    Raises:
+        CliqueTooLarge: a ValueError, at the first call, where something is left and there is no fallback.
+    """
+
+    scopes: Scopes
+    memory: int = 1 << 30
+    fallback: Callable[[Scopes], AbstractInference] | None = None
+
+    @cached_property
+    def parts(self) -> list[tuple[Part, AbstractInference]]:
+        """Which components go by which method; together they are the whole graph."""
+        component = component_of(self.scopes)
+        is_tree = _trees(self.scopes, component)
+        found: list[tuple[Part, AbstractInference]] = []
+        if is_tree.any():
+            trees = part(self.scopes, is_tree)
+            found.append((trees, ForestInference(trees.scopes)))
+        if is_tree.all():
+            return found
+        others = part(self.scopes, ~is_tree)
+        method = JunctionTree(others.scopes, self.memory)
+        within = _within(method)
+        if within.all() or self.fallback is None:
+            return [*found, (others, method)]
+        is_within = np.zeros(self.scopes.n_nodes, dtype=bool)
+        is_within[others.nodes] = within
+        if within.any():
+            small = part(self.scopes, is_within)
+            found.append((small, JunctionTree(small.scopes, self.memory)))
+        rest = part(self.scopes, ~is_tree & ~is_within)
+        return [*found, (rest, self.fallback(rest.scopes))]
+
+    @property
+    def exact_nodes(self) -> int:
+        """How many nodes are in components that are inferred exactly."""
+        exact = (ForestInference, JunctionTree)
+        return sum(some.scopes.n_nodes for some, method in self.parts if isinstance(method, exact))
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        nodes, factors = np.empty(len(potentials.nodes)), np.empty(len(potentials.factors))
+        total, verdicts = 0.0, []
+        for some, method in self.parts:
+            found = method.marginals(some.potentials(potentials))
+            nodes[some.node_cells], factors[some.factor_cells] = found.nodes, found.factors
+            total += found.log_partition
+            verdicts.append(found.verdict)
+        if total == -np.inf:
+            nodes[:], factors[:] = np.nan, np.nan
+        return Marginals(total, nodes, factors, _worst(verdicts))
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        states = np.empty(self.scopes.n_nodes, dtype=np.int32)
+        score, bound, verdicts = 0.0, 0.0, []
+        for some, method in self.parts:
+            found = method.map_states(some.potentials(potentials))
+            states[some.nodes] = found.states
+            score, bound = score + found.score, bound + found.bound
+            verdicts.append(found.verdict)
+        return MapStates(score, states, bound, _worst(verdicts))
+
+
+def _trees(scopes: Scopes, component: np.ndarray) -> np.ndarray:
+    """Whether each node's component is a tree of pairs: it has one factor fewer than nodes, and each is over two."""
+    label = component[scopes.node[scopes.start[:-1]]]
+    n_factors = np.bincount(label, minlength=scopes.n_nodes)
+    n_larger = np.bincount(label[scopes.arity > 2], minlength=scopes.n_nodes)
+    n_nodes = np.bincount(component, minlength=scopes.n_nodes)
+    is_tree = (n_factors == n_nodes - 1) & (n_larger == 0)
+    return np.asarray(is_tree[component])
+
+
+def _within(method: JunctionTree) -> np.ndarray:
+    """Whether each node is in a component that is within the memory together with all that cost less."""
+    tree = method.cliques
+    lowest = np.flatnonzero(tree.component == np.arange(len(tree.component)))
+    cheap = lowest[np.argsort(tree.needed[lowest], kind="stable")]
+    affordable = cheap[np.cumsum(tree.needed[cheap]) <= method.memory]
+    return np.isin(tree.component, affordable)
+
+
+def _worst(verdicts: list[Verdict]) -> Verdict:
+    if not verdicts:
+        return Verdict("exact")
+    status = max((v.status for v in verdicts), key=STATUSES.index)
+    return Verdict(status, max(v.iterations for v in verdicts), max(v.residual for v in verdicts))

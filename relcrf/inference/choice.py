@@ -1,0 +1,47 @@
+"""Methods of inference by name, and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.auto import Auto
+from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.forest import ForestInference
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.result import AbstractInference, Observer, silent
+from relcrf.settings import converted, names_of
+
+METHODS: Mapping[str, type[AbstractInference]] = {
+    "auto": Auto,
+    "enumeration": Enumeration,
+    "forest": ForestInference,
+    "jt": JunctionTree,
+}
+
+
+def settings_of(kind: type[AbstractInference]) -> list[str]:
+    """The fields of a method that a text can set."""
+    types = get_type_hints(kind)
+    return [name for name in names_of(kind) if types[name] in (int, float, bool, str)]
+
+
+def make(name: str, scopes: Scopes, settings: Mapping[str, Any], observe: Observer = silent) -> AbstractInference:
+    """A method for the scopes, some of its settings changed.
+
+    Args:
+        observe: sees the method at work, if it goes by rounds.
+
+    Raises:
+        UsageError: for an unknown method or setting, or a value of the wrong type.
+    """
+    if name not in METHODS:
+        hint = suggestion(name, METHODS) or f"methods: {listing(METHODS)}"
+        raise UsageError(Diagnostic("E380", f"unknown method of inference '{name}'", hint=hint))
+    kind = METHODS[name]
+    values = {"scopes": scopes} | converted(kind, f"method '{name}'", settings, settings_of(kind))
+    if "observe" in names_of(kind):
+        values["observe"] = observe
+    return kind(**values)

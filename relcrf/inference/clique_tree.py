@@ -1,0 +1,193 @@
+"""What exact inference would cost: the trees of cliques of each component, found before any table is made."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.errors import listing
+from relcrf.graph.parts import component_of
+from relcrf.graph.scopes import Scopes
+from relcrf.kernels import elimination
+
+UNIT = 1 << 20
+"""Of the logarithms of cardinalities to base 2: whole numbers, so that sums of the same ones are the same."""
+
+CELL = 8
+"""Bytes."""
+
+MOST_CELLS = 1 << 40
+"""Of a clique, whatever the memory: sums of them stay whole numbers of 64 bits."""
+
+
+class CliqueTooLarge(ValueError):
+    """Exact inference needs more memory than it may take.
+
+    Args:
+        nodes: of the clique that is too large, or the largest where all together are.
+        n_cells: of its table.
+        needed: bytes; as far as elimination came.
+    """
+
+    def __init__(self, nodes: list[int], n_cells: int, needed: int, memory: int) -> None:
+        self.nodes, self.n_cells, self.needed, self.memory = nodes, n_cells, needed, memory
+        super().__init__(
+            f"a clique over the nodes {listing(map(str, nodes))} has {_amount(n_cells)} cells; the tables of the "
+            f"cliques need {_amount(needed)} bytes or more, and may take {_amount(memory)}"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CliqueTree:
+    """Maximal cliques, children first, of all components that stay within the memory; the columns are those that the module
+    `relcrf.kernels.junction_tree` explains.
+
+    Args:
+        component: the lowest node of each node's component, shape (n_nodes,).
+        refused: of components whose cliques need too much: why, by their lowest node. These have no cliques here.
+        memory: bytes that the clique tables of one component may take.
+    """
+
+    scopes: Scopes
+    component: np.ndarray
+    refused: dict[int, CliqueTooLarge]
+    memory: int
+    clique_start: np.ndarray
+    clique_node: np.ndarray
+    n_shared: np.ndarray
+    parent: np.ndarray
+    n_rows: np.ndarray
+    n_columns: np.ndarray
+    factor_start: np.ndarray
+    factor: np.ndarray
+
+    @property
+    def n_cliques(self) -> int:
+        return len(self.parent)
+
+    @cached_property
+    def cell_start(self) -> np.ndarray:
+        return np.concatenate(([0], np.cumsum(self.n_rows * self.n_columns)))
+
+    @cached_property
+    def message_start(self) -> np.ndarray:
+        return np.concatenate(([0], np.cumsum(self.n_rows)))
+
+    @cached_property
+    def largest(self) -> int:
+        """The most nodes of a clique, at least 1."""
+        return int(np.diff(self.clique_start).max(initial=1))
+
+    @cached_property
+    def needed(self) -> np.ndarray:
+        """Bytes of the clique tables of each component, at its lowest node, shape (n_nodes,); inf where refused."""
+        of_clique = self.component[self.clique_node[self.clique_start[:-1]]]
+        out = np.zeros(self.scopes.n_nodes)
+        np.add.at(out, of_clique, CELL * np.diff(self.cell_start))
+        out[list(self.refused)] = np.inf
+        return out
+
+    def require_memory(self) -> None:
+        """Raises CliqueTooLarge where a component was refused, or all together need more than the memory."""
+        for error in self.refused.values():
+            raise error
+        needed = CELL * int(self.cell_start[-1])
+        if needed > self.memory:
+            largest = int(np.diff(self.cell_start).argmax())
+            nodes = self.clique_node[self.clique_start[largest] : self.clique_start[largest + 1]]
+            raise _too_large(self.scopes, nodes, needed, self.memory)
+
+
+def _amount(n: int) -> str:
+    """A whole number of any size in a few letters."""
+    return f"{n:,}" if n < 10**6 else f"{n:.3g}" if n < 10**300 else f"1e{int(math.log10(n))}"
+
+
+def _too_large(scopes: Scopes, nodes: np.ndarray, needed: int, memory: int) -> CliqueTooLarge:
+    n_cells = math.prod(scopes.cardinality[nodes].tolist())
+    return CliqueTooLarge(sorted(nodes.tolist()), n_cells, max(needed, CELL * n_cells), memory)
+
+
+def _pairs(scopes: Scopes, place_counts: np.ndarray) -> np.ndarray:
+    """Distinct pairs of nodes that share a factor, the lower first, shape (n_pairs, 2), int32.
+
+    Args:
+        place_counts: which places of `scopes.node` count, bool.
+    """
+    node = scopes.node[place_counts]
+    arity = np.bincount(
+        np.repeat(np.arange(scopes.n_factors), scopes.arity)[place_counts], minlength=scopes.n_factors
+    ).astype(np.int64)
+    start = np.concatenate(([0], np.cumsum(arity)))
+    found = [np.empty(0, dtype=np.int64)]
+    for size in np.unique(arity[arity > 1]):
+        scope = node[start[:-1][arity == size, None] + np.arange(size)].astype(np.int64)
+        i, j = np.triu_indices(size, 1)
+        low, high = np.minimum(scope[:, i], scope[:, j]), np.maximum(scope[:, i], scope[:, j])
+        found.append((low * scopes.n_nodes + high).ravel())
+    key = np.sort(np.concatenate(found))  # np.unique would hash, which takes ten times as long
+    key = key[np.diff(key, prepend=-1) > 0]
+    return np.stack([key // max(1, scopes.n_nodes), key % max(1, scopes.n_nodes)], axis=1).astype(np.int32)
+
+
+def clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
+    """Cliques by min-fill; components that need more than so many bytes are given up as soon as this is known."""
+    component = component_of(scopes)
+    weight = np.rint(UNIT * np.log2(np.maximum(1, scopes.cardinality))).astype(np.int64)
+    limit = int(UNIT * math.log2(min(max(1, memory // CELL), MOST_CELLS))) + 64  # which rounding may add
+    refused: dict[int, CliqueTooLarge] = {}
+
+    def refuse(node: int, clique: np.ndarray) -> None:
+        if int(component[node]) not in refused:
+            refused[int(component[node])] = _too_large(scopes, clique, 0, memory)
+
+    def is_open() -> np.ndarray:
+        return ~np.isin(component, list(refused))
+
+    if scopes.n_factors:
+        for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
+            refuse(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
+    pairs = _pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_open()[scopes.node])
+    order, start, member = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
+    for filling in (False, True):  # first a bound, which costs little
+        free = is_open()
+        inside = pairs[free[pairs[:, 0]]]
+        first, second = np.ascontiguousarray(inside[:, 0]), np.ascontiguousarray(inside[:, 1])
+        order, start, member, stopped = elimination.eliminate(weight, component, free, first, second, limit, filling)
+        for at in stopped[stopped >= 0]:
+            refuse(order[at], member[start[at] : start[at + 1]])
+    return _assemble(scopes, component, refused, memory, (order, start, member))
+
+
+def _assemble(
+    scopes: Scopes,
+    component: np.ndarray,
+    refused: dict[int, CliqueTooLarge],
+    memory: int,
+    eliminated: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> CliqueTree:
+    """The maximal cliques of the components that were not refused, and the factors of each."""
+    keep = ~np.isin(component[eliminated[0]], list(refused))
+    clique_start, clique_node, n_shared, parent, own = elimination.maximal_cliques(scopes.n_nodes, *eliminated, keep)
+    sizes = np.diff(clique_start)
+    is_shared = np.arange(len(clique_node)) - np.repeat(clique_start[:-1], sizes) < np.repeat(n_shared, sizes)
+    cardinality = scopes.cardinality[clique_node].astype(np.int64)
+    n_rows = n_columns = np.empty(0, dtype=np.int64)
+    home = np.empty(0, dtype=np.int64)
+    if len(parent):
+        n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
+        n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
+    if scopes.n_factors:
+        # A factor belongs to the first clique that one of its nodes belongs to; nodes with one state count where all have.
+        of_place = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
+        home = np.minimum.reduceat(of_place, scopes.start[:-1])
+        home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)
+    factor = np.argsort(home, kind="stable")
+    factor_start = np.searchsorted(home[factor], np.arange(len(parent) + 1))
+    return CliqueTree(
+        scopes, component, refused, memory, clique_start, clique_node, n_shared, parent, n_rows, n_columns,
+        factor_start, factor,
+    )  # fmt: skip

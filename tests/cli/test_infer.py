@@ -1,0 +1,216 @@
+"""`relcrf infer`: every task, against enumeration; what is written where; verdicts and exit codes."""
+
+import json
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from command import json_command, relcrf_command
+from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.graph.uai import UaiModel, model_text
+from relcrf.inference import choice
+from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
+THREE = "MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n4\n4.0 2.4 1.0 0.0\n6\n2.25 3.25 3.75 0 0 10\n"
+
+
+@pytest.fixture
+def infer(capsys, monkeypatch):
+    return lambda *arguments: relcrf_command(capsys, monkeypatch, "infer", *arguments)
+
+
+@pytest.fixture
+def infer_json(capsys, monkeypatch):
+    return lambda *arguments: json_command(capsys, monkeypatch, "infer", *arguments)
+
+
+@pytest.fixture
+def three(tmp_path):
+    path = tmp_path / "three.uai"
+    path.write_text(THREE)
+    return path
+
+
+@pytest.fixture
+def impossible(tmp_path):
+    """Evidence whose table has a 0: the first two variables both in state 1."""
+    path = tmp_path / "impossible.evid"
+    path.write_text("2 0 1 1 1")
+    return path
+
+
+def test_known_answers(infer, three):
+    code, out, err = infer(three, "--task", "PR")
+    assert (code, "note: auto: exact" in err) == (0, True)
+    word, value = out.split()
+    assert word == "PR" and float(value) == pytest.approx(math.log10(70.25), abs=1e-10)
+    assert infer(three, "--task", "mpe")[1] == "MPE\n3 0 1 2\n"
+    words = infer(three, "--task", "MAR")[1].split()
+    assert words[:3] == ["MAR", "3", "2"] and float(words[3]) == pytest.approx(61 / 70.25, abs=1e-9)
+
+
+@pytest.mark.parametrize("method", ["auto", "jt", "enumeration"])
+@pytest.mark.parametrize(
+    "name", ["one loop", "factors of any size", "hard transitivity", "parallel factors", "nothing"]
+)
+def test_every_task_against_enumeration(infer_json, tmp_path, name, method):
+    scopes, potentials = NETWORKS[name](np.random.default_rng(5))
+    model, evid = tmp_path / "m.uai", tmp_path / "m.evid"
+    model.write_text(model_text(UaiModel(scopes, potentials, -3.0)))
+    states = np.full(scopes.n_nodes, -1)
+    states[1:3] = Enumeration(scopes).map_states(potentials).states[1:3]
+    known = np.flatnonzero(states >= 0)
+    evid.write_text(f"1\n{len(known)} {' '.join(f'{v} {states[v]}' for v in known)}\n")
+    clamped = potentials.given(scopes, states)
+    exact, best = Enumeration(scopes).marginals(clamped), Enumeration(scopes).map_states(clamped)
+    command = (model, "--evid", evid, "--method", method)
+    for task in ("PR", "MAR"):
+        code, found = infer_json(*command, "--task", task)
+        assert code == 0 and found["verdict"]["status"] == "exact"
+        assert found["log10_partition"] == pytest.approx((exact.log_partition - 3.0) / math.log(10), abs=1e-11)
+    np.testing.assert_allclose([p for table in found["marginals"] for p in table], exact.nodes, atol=1e-9)
+    assert (found["variables"], found["known"]) == (scopes.n_nodes, len(known))
+    assert found["verdict"]["exact_variables"] == scopes.n_nodes - len(known)
+    code, found = infer_json(*command, "--task", "MPE")
+    assert code == 0 and found["gap"] == 0.0
+    assert found["log10_score"] == pytest.approx((best.score - 3.0) / math.log(10), abs=1e-11)
+    assert scopes.score(clamped, np.array(found["states"], dtype=np.int64)) == pytest.approx(best.score)
+
+
+def test_an_answer_in_a_file_takes_its_name_when_it_is_whole(infer, three, impossible, tmp_path):
+    out = tmp_path / "three.MAR"
+    code, printed, _ = infer(three, "--task", "MAR", "--out", out)
+    assert (code, printed) == (0, "")
+    before = out.read_text()
+    assert before.startswith("MAR\n3 2 0.868327")
+    assert infer(three, "--task", "MAR", "--evid", impossible, "--out", out)[0] == 3
+    assert out.read_text() == before and not list(tmp_path.glob(".*"))
+    for place in (tmp_path, tmp_path / "none" / "x"):
+        code, _, err = infer(three, "--task", "MAR", "--out", place)
+        assert (code, "E314" in err) == (2, True)
+
+
+def test_json_and_a_file(infer_json, three, tmp_path):
+    code, found = infer_json(three, "--task", "PR", "--out", tmp_path / "x.PR")
+    assert code == 0 and found["out"] == str(tmp_path / "x.PR")
+    assert (tmp_path / "x.PR").read_text().startswith("PR\n1.84664")
+
+
+def test_what_is_impossible(infer, infer_json, three, impossible):
+    assert infer(three, "--task", "PR", "--evid", impossible)[:2] == (0, "PR\n-inf\n")
+    assert infer_json(three, "--task", "PR", "--evid", impossible)[1]["possible"] is False
+    for task in ("MAR", "MPE"):
+        code, out, err = infer(three, "--task", task, "--evid", impossible)
+        assert (code, out, "E242" in err) == (3, "", True)
+
+
+def test_wrong_files(infer, infer_json, three, tmp_path):
+    evid = tmp_path / "x.evid"
+    evid.write_text("1 9 0")
+    code, _, err = infer(three, "--task", "PR", "--evid", evid)
+    assert (code, "E241" in err, "x.evid:1:3" in err) == (3, True, True)
+    code, _, err = infer(evid, "--task", "PR")
+    assert (code, "E240" in err) == (3, True)
+    code, found = infer_json(tmp_path / "none.uai", "--task", "PR")
+    assert (code, [e["code"] for e in found["errors"]]) == (3, ["E240"])
+
+
+def test_wrong_commands(infer, tmp_path, three):
+    grid = tmp_path / "grid.uai"
+    scopes, potentials = network(np.random.default_rng(0), np.full(36, 2), grid_edges(6, 6))
+    grid.write_text(model_text(UaiModel(scopes, potentials, 0.0)))
+    for arguments, code in [
+        ((three, "--task", "XX"), "E300"),
+        ((three,), "E300"),
+        ((three, "--task", "PR", "--method", "junction"), "E380"),
+        ((three, "--task", "PR", "--method", "jt", "--set", "mem=1"), "E304"),
+        ((three, "--task", "PR", "--method", "jt", "--set", "memory=x"), "E305"),
+        ((grid, "--task", "PR", "--method", "forest"), "E381"),
+        ((grid, "--task", "MPE", "--method", "enumeration"), "E381"),
+        ((grid, "--task", "MAR", "--method", "jt", "--set", "memory=500"), "E381"),
+    ]:
+        found, out, err = infer(*arguments)
+        assert (found, out) == (2, "") and code in err, err
+    assert "a clique over the nodes" in err
+
+
+def test_broken_files_never_end_in_a_traceback(infer, tmp_path):
+    rng = np.random.default_rng(1)
+    pieces = ["", " ", "\n", "0", "-1", "4", "1e99", "nan", "x", "c", "\x00", "\u00e9"]
+    files = {tmp_path / "m.uai": THREE, tmp_path / "m.evid": "1\n2 0 1 2 2\n"}
+    seen = set()
+    for k in range(150):
+        for path, text in files.items():
+            for _ in range(int(rng.integers(0, 3))):
+                at, length = int(rng.integers(len(text))), int(rng.integers(0, 3))
+                text = text[:at] + pieces[rng.integers(len(pieces))] + text[at + length :]
+            path.write_text(text)
+        task = ("PR", "MAR", "MPE")[k % 3]
+        code, out, err = infer(tmp_path / "m.uai", "--evid", tmp_path / "m.evid", "--task", task)
+        assert code in (0, 3) and "internal error" not in err and "Traceback" not in err, err
+        assert out.startswith(task) if code == 0 else err.count("error[E24") == 1
+        seen.add(code)
+    assert seen == {0, 3}
+
+
+def test_evidence_makes_cliques_smaller(infer_json, tmp_path):
+    """A grid with one column known is two graphs of smaller treewidth: the memory that was too little is enough."""
+    n = 7
+    scopes, potentials = network(np.random.default_rng(0), np.full(n * n, 2), grid_edges(n, n))
+    model, evid = tmp_path / "grid.uai", tmp_path / "grid.evid"
+    model.write_text(model_text(UaiModel(scopes, potentials, 0.0)))
+    evid.write_text(f"{n} " + " ".join(f"{n * row + n // 2} 0" for row in range(n)))
+    question = (model, "--task", "PR", "--method", "jt", "--set", "memory=10000")
+    assert infer_json(*question)[0] == 2
+    assert infer_json(*question, "--evid", evid)[0] == 0
+
+
+@dataclass(frozen=True)
+class Rounds(AbstractInference):
+    """Stands in for a method that goes by rounds: it ends as its setting says."""
+
+    scopes: Scopes
+    status: str = "not converged"
+    observe: Observer = silent
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        self.observe(Verdict("running", 1, 0.5))
+        nodes = np.repeat(1.0 / self.scopes.cardinality, self.scopes.cardinality)
+        return Marginals(math.nan, nodes, potentials.factors, Verdict(self.status, 12, 0.25))
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        states = np.zeros(self.scopes.n_nodes, dtype=np.int32)
+        score = self.scopes.score(potentials, states)
+        return MapStates(score, states, score + math.log(10), Verdict(self.status, 12, 0.25))
+
+
+def test_verdicts(infer, infer_json, three, monkeypatch, tmp_path):
+    monkeypatch.setattr(choice, "METHODS", {**choice.METHODS, "rounds": Rounds})
+    question = (three, "--method", "rounds", "--task")
+    code, out, err = infer(*question, "MAR")
+    assert (code, out.startswith("MAR\n3 2 0.5 0.5")) == (0, True)
+    assert "rounds: not converged after 12 iterations, residual 0.25; 0 of 3 exact" in err
+    code, out, err = infer(*question, "MAR", "--strict", "--out", tmp_path / "x")
+    assert (code, out, "E402" in err, (tmp_path / "x").exists()) == (4, "", True, False)
+    assert infer(*question, "MAR", "--strict", "--set", "status=converged")[0] == 0
+    code, out, err = infer(*question, "MPE")
+    assert (code, out) == (0, "MPE\n3 0 0 0\n") and "at most 1 from the best" in err
+    assert infer_json(*question, "MPE")[1]["gap"] == pytest.approx(1.0)
+    code, _, err = infer(*question, "PR")
+    assert (code, "E381" in err) == (2, True)
+
+
+def test_ctrl_c_gives_what_there_is(infer, infer_json, three, monkeypatch, tmp_path):
+    monkeypatch.setattr(choice, "METHODS", {**choice.METHODS, "rounds": Rounds})
+    question = (three, "--method", "rounds", "--set", "status=interrupted", "--task", "MAR")
+    out = tmp_path / "x.MAR"
+    code, _, err = infer(*question, "--out", out, "--strict")
+    assert (code, "interrupted" in err, out.read_text()[:4]) == (130, True, "MAR\n")
+    code, found = infer_json(*question)
+    assert (code, found["verdict"]["status"]) == (130, "interrupted")
+    assert json.dumps(found["log10_partition"]) == "null"

@@ -1,0 +1,55 @@
+"""Evidence by conditioning equals evidence by clamping, on every small network; and parts put together are the whole."""
+
+import zlib
+
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS
+
+from relcrf.graph.conditioning import condition
+from relcrf.graph.parts import component_of, part
+from relcrf.inference.enumeration import Enumeration
+
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
+
+
+def drawn(name, seed):
+    return NETWORKS[name](np.random.default_rng([zlib.crc32(name.encode()), seed]))
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 1.0])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_conditioning_is_clamping(name, share):
+    for seed in range(4):
+        scopes, potentials = drawn(name, seed)
+        rng = np.random.default_rng(seed)
+        states = rng.integers(scopes.cardinality) if scopes.n_nodes else np.empty(0, dtype=np.int64)
+        if seed % 2:
+            states = Enumeration(scopes).map_states(potentials).states.astype(np.int64)
+        states[rng.random(scopes.n_nodes) >= share] = -1
+        clamped = Enumeration(scopes).marginals(potentials.given(scopes, states))
+        left = condition(scopes, potentials, states)
+        found = Enumeration(left.scopes).marginals(left.potentials)
+        assert (left.nodes == np.flatnonzero(states < 0)).all()
+        assert (left.scopes.arity > 1).all()
+        scale = max(1.0, abs(clamped.log_partition)) if np.isfinite(clamped.log_partition) else 1.0
+        assert left.constant + found.log_partition == pytest.approx(clamped.log_partition, abs=1e-12 * scale)
+        if np.isfinite(clamped.log_partition):
+            free = np.repeat(states < 0, scopes.cardinality)
+            np.testing.assert_allclose(found.nodes, clamped.nodes[free], atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_parts_are_the_whole(name):
+    scopes, potentials = drawn(name, 0)
+    whole = Enumeration(scopes).marginals(potentials)
+    component = component_of(scopes)
+    total, nodes, factors = 0.0, np.full(len(whole.nodes), np.nan), np.full(len(whole.factors), np.nan)
+    for label in np.unique(component):
+        one = part(scopes, component == label)
+        found = Enumeration(one.scopes).marginals(one.potentials(potentials))
+        total += found.log_partition
+        nodes[one.node_cells], factors[one.factor_cells] = found.nodes, found.factors
+    assert total == pytest.approx(whole.log_partition, rel=1e-12, abs=1e-12)
+    np.testing.assert_allclose(nodes, whole.nodes, atol=1e-9)
+    np.testing.assert_allclose(factors, whole.factors, atol=1e-9)

@@ -1,0 +1,203 @@
+"""Junction trees: what is refused and when, draws, settings; and `auto`, which puts methods together."""
+
+import math
+import tracemalloc
+
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
+
+from relcrf.errors import UsageError
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.auto import Auto
+from relcrf.inference.choice import METHODS, make, settings_of
+from relcrf.inference.clique_tree import CliqueTooLarge
+from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.forest import ForestInference
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
+
+
+def joined(*networks):
+    """Several networks as one, side by side."""
+    offset = np.cumsum([0, *(s.n_nodes for s, _ in networks)])
+    places = np.cumsum([0, *(len(s.node) for s, _ in networks)])
+    scopes = Scopes(
+        np.concatenate([s.cardinality for s, _ in networks]),
+        np.concatenate([[0], *(s.start[1:] + p for (s, _), p in zip(networks, places, strict=False))]),
+        np.concatenate([s.node + o for (s, _), o in zip(networks, offset, strict=False)]).astype(np.int32),
+    )
+    tables = [np.concatenate([getattr(p, name) for _, p in networks]) for name in ("nodes", "factors")]
+    return scopes, Potentials(*tables)
+
+
+def grid(n, k=2, seed=0):
+    return network(np.random.default_rng(seed), np.full(n * n, k), grid_edges(n, n), 0.5)
+
+
+def test_a_grid_by_the_transfer_matrix():
+    """A grid of 10 x 10 against sums by rows: 2^10 states a row."""
+    n = 10
+    scopes, potentials = grid(n)
+    tables = potentials.factors.reshape(-1, 2, 2)
+    edges = {tuple(e): t for e, t in zip(scopes.node.reshape(-1, 2).tolist(), tables, strict=True)}
+    rows = np.array(np.unravel_index(np.arange(1 << n), (2,) * n)).T
+    total = np.zeros(1 << n)
+    for i in range(n):
+        if i:
+            step = np.zeros((1 << n, 1 << n))
+            for j in range(n):
+                step += edges[(n * (i - 1) + j, n * i + j)][rows[:, j][:, None], rows[:, j][None, :]]
+            top = total.max()
+            total = top + np.log(np.exp(total - top) @ np.exp(step))
+        for j in range(n):
+            total += potentials.nodes[2 * (n * i + j) + rows[:, j]]
+            if j:
+                total += edges[(n * i + j - 1, n * i + j)][rows[:, j - 1], rows[:, j]]
+    expected = total.max() + np.log(np.exp(total - total.max()).sum())
+    found = JunctionTree(scopes).marginals(potentials)
+    assert found.log_partition == pytest.approx(expected, rel=1e-12)
+    last = np.exp(total - expected)  # the marginals of the last row
+    for j in range(n):
+        assert found.nodes[2 * (n * (n - 1) + j) + 1] == pytest.approx(last[rows[:, j] == 1].sum(), abs=1e-9)
+
+
+def test_too_large_is_told_before_anything_is_made():
+    scopes, potentials = grid(60)
+    tree = JunctionTree(scopes, memory=1 << 20)
+    tracemalloc.start()
+    with pytest.raises(CliqueTooLarge) as caught:
+        tree.marginals(potentials)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    error = caught.value
+    assert isinstance(error, ValueError)
+    assert 1 << 20 < error.n_cells * 8 <= error.needed
+    assert error.n_cells == math.prod(scopes.cardinality[error.nodes].tolist())
+    assert str(error.nodes[0]) in str(error) and peak < 20e6
+    assert np.isinf(tree.cliques.needed[0])
+
+
+def test_a_dense_graph_is_refused_without_elimination():
+    """A bound tells it: a million pairs that min-fill would work on for minutes."""
+    n = 1500
+    i, j = np.triu_indices(n, 1)
+    scopes = Scopes(
+        np.full(n, 2, dtype=np.int32),
+        np.arange(0, 2 * len(i) + 1, 2),
+        np.stack([i, j], axis=1).ravel().astype(np.int32),
+    )
+    with pytest.raises(CliqueTooLarge) as caught:
+        JunctionTree(scopes).cliques.require_memory()
+    assert caught.value.n_cells == 2**n and "1e451 cells" in str(caught.value)
+
+
+def test_one_factor_may_be_too_large_alone():
+    scopes = Scopes(np.full(40, 2, dtype=np.int32), np.array([0, 40]), np.arange(40, dtype=np.int32), np.array([True]))
+    with pytest.raises(CliqueTooLarge) as caught:
+        JunctionTree(scopes).marginals(Potentials(np.zeros(80), np.ones(1)))
+    assert caught.value.nodes == list(range(40))
+
+
+def test_cliques_may_be_too_many_together():
+    scopes, potentials = network(np.random.default_rng(0), np.full(100, 4), [(v, v + 1) for v in range(99)])
+    assert JunctionTree(scopes, memory=99 * 16 * 8).marginals(potentials).verdict.status == "exact"
+    with pytest.raises(CliqueTooLarge, match="need 12,672 bytes"):
+        JunctionTree(scopes, memory=99 * 16 * 8 - 1).marginals(potentials)
+
+
+@pytest.mark.parametrize("name", ["forest with hard rules", "grid, k = 3", "larger agreements", "hard transitivity"])
+def test_draws_are_exact(name):
+    scopes, potentials = {**FORESTS, **LOOPS, **CLIQUES}[name](np.random.default_rng(1))
+    n = 40_000
+    tree = JunctionTree(scopes)
+    states = tree.sample(potentials, n, seed=0)
+    assert (states == tree.sample(potentials, n, seed=0)).all()
+    exact = Enumeration(scopes).marginals(potentials)
+    for v in range(scopes.n_nodes):
+        found = np.bincount(states[:, v], minlength=scopes.cardinality[v]) / n
+        np.testing.assert_allclose(found, exact.nodes[scopes.state_start[v] : scopes.state_start[v + 1]], atol=0.012)
+    # Joint states, too: how often the most probable one is drawn.
+    best = Enumeration(scopes).map_states(potentials)
+    share = (states == best.states).all(axis=1).mean()
+    assert share == pytest.approx(math.exp(best.score - exact.log_partition), abs=0.012)
+    assert all(scopes.score(potentials, some.astype(np.int64)) > -np.inf for some in states[:50])
+
+
+def test_nothing_is_drawn_from_what_cannot_be():
+    scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
+    with pytest.raises(ValueError, match="no joint state"):
+        JunctionTree(scopes).sample(Potentials(np.zeros(4), np.full(4, -np.inf)), 1, seed=0)
+
+
+class Guess(AbstractInference):
+    """Stands in for a method that is not exact: uniform, and says so."""
+
+    def __init__(self, scopes: Scopes) -> None:
+        self.scopes = scopes
+
+    def marginals(self, potentials):
+        nodes = np.repeat(1.0 / self.scopes.cardinality, self.scopes.cardinality)
+        return Marginals(1.5, nodes, np.zeros(len(potentials.factors)), Verdict("not converged", 7, 0.25))
+
+    def map_states(self, potentials):
+        states = np.zeros(self.scopes.n_nodes, dtype=np.int32)
+        return MapStates(self.scopes.score(potentials, states), states, np.inf, Verdict("converged", 3, 0.0))
+
+
+def test_auto_takes_each_component_by_the_method_that_suits_it():
+    rng = np.random.default_rng(0)
+    tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
+    scopes, potentials = joined(large, tree, loop)
+    auto = Auto(scopes, memory=2000, fallback=Guess)
+    kinds = {type(method): some.nodes.tolist() for some, method in auto.parts}
+    n = large[0].n_nodes
+    assert kinds == {
+        Guess: list(range(n)),
+        ForestInference: list(range(n, n + 7)),
+        JunctionTree: list(range(n + 7, n + 12)),
+    }
+    assert auto.exact_nodes == 12
+    found = auto.marginals(potentials)
+    parts = [Enumeration(s).marginals(p) for s, p in (tree, loop)]
+    assert found.log_partition == pytest.approx(1.5 + sum(p.log_partition for p in parts))
+    np.testing.assert_allclose(found.nodes[2 * n :], np.concatenate([p.nodes for p in parts]), atol=1e-9)
+    assert (found.nodes[: 2 * n] == 0.5).all()
+    assert found.verdict == Verdict("not converged", 7, 0.25)
+    best = auto.map_states(potentials)
+    assert best.score == pytest.approx(scopes.score(potentials, best.states))
+    assert best.bound == np.inf and best.verdict.status == "converged"
+
+
+def test_auto_without_a_fallback_refuses_what_is_too_large():
+    scopes, potentials = joined(grid(8), LOOPS["one loop"](np.random.default_rng(0)))
+    with pytest.raises(CliqueTooLarge):
+        Auto(scopes, memory=2000).marginals(potentials)
+    assert Auto(scopes).marginals(potentials).verdict.status == "exact"
+
+
+def test_auto_keeps_the_memory_in_sum():
+    """Four equal loops of which two fit together."""
+    one = network(np.random.default_rng(0), np.full(4, 3), [(0, 1), (1, 2), (2, 3), (3, 0)])
+    scopes, _ = joined(one, one, one, one)
+    assert Auto(scopes, memory=2 * 2 * 27 * 8, fallback=Guess).exact_nodes == 8
+    assert Auto(scopes, memory=4 * 2 * 27 * 8, fallback=Guess).exact_nodes == 16
+
+
+def test_methods_by_name():
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    assert set(METHODS) >= {"auto", "enumeration", "forest", "jt"}
+    assert settings_of(JunctionTree) == ["memory"]
+    method = make("jt", scopes, {"memory": "4096"})
+    assert isinstance(method, JunctionTree) and method.memory == 4096
+    assert method.marginals(potentials).verdict.status == "exact"
+    for name, settings, code in [
+        ("jtt", {}, "E380"),
+        ("jt", {"memry": "1"}, "E304"),
+        ("jt", {"memory": "much"}, "E305"),
+        ("jt", {"scopes": "1"}, "E304"),
+        ("auto", {"fallback": "bp"}, "E304"),
+        ("enumeration", {"memory": "1"}, "E304"),
+    ]:
+        with pytest.raises(UsageError, match=code):
+            make(name, scopes, settings)

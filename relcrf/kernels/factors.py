@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 NOISE = 0.1
-"""Share of the draws of `search` at broken rules that do not look at them, so that it leaves dead ends."""
+"""Share of the draws of `search` at broken rules that look at nothing, so that it leaves dead ends."""
 
 
 class Factors(NamedTuple):
@@ -158,6 +158,7 @@ def search(factors, node_table, factor_table, uniform, states):  # type: ignore[
             limit = fewest
             if fewest > 0 and uniform[s, v, 1] < NOISE:
                 limit = max(fewest, factors.touch_start[v + 1] - factors.touch_start[v])
+                value[:n] = 0.0
             top = -np.inf
             for x in range(n):
                 if broken[x] <= limit:

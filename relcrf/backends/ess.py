@@ -47,7 +47,7 @@ class OnForest(AbstractPart):
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = spanning_forest(problem.reduced(self.backend), self.structure.get())
-        return ForestLikelihood(graph, problem.states[graph.variables])
+        return ForestLikelihood.of(graph, problem.states[graph.variables])
 
 
 @dataclass(frozen=True)

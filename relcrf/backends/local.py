@@ -48,7 +48,7 @@ class Unary(AbstractPart):
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = _unary(problem, self.backend)
-        return ForestLikelihood(graph, problem.states[graph.variables])
+        return ForestLikelihood.of(graph, problem.states[graph.variables])
 
 
 def _unary(problem: Problem, backend: str) -> ReducedGraph:

@@ -33,7 +33,7 @@ class Blankets(AbstractPart):
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
         graph = blanket_graph(problem.graph, problem.roles, problem.states)
-        return ForestLikelihood(graph, problem.states[graph.variables])
+        return ForestLikelihood.of(graph, problem.states[graph.variables])
 
 
 @dataclass(frozen=True)

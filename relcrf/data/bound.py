@@ -59,8 +59,8 @@ class Bound:
         self.connection.register(table, self.given[table])
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
-        """A connection of its own that sees the same tables."""
-        cursor = self.dataset.store.cursor()
+        """A connection of its own that sees the coded tables; not the raw ones, for it takes a millisecond to show it a frame."""
+        cursor = self.dataset.connection.cursor()
         cursor.execute(f"SET schema = '{self.schema}'")
         for table, columns in self.given.items():
             cursor.register(table, columns)

@@ -34,6 +34,14 @@ class AbstractFeatures(ABC):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         """`X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) where all rows are equal."""
 
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        """`out += X[rows] @ weights`."""
+        out += self.scores(weights, rows)
+
+    @abstractmethod
+    def take(self, rows: np.ndarray) -> AbstractFeatures:
+        """A matrix of these rows, copied."""
+
     @abstractmethod
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         """`out += X[rows].T @ residual`; `residual` has one row where `scores` gives one."""
@@ -68,6 +76,9 @@ class Ones(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return weights
 
+    def take(self, rows: np.ndarray) -> AbstractFeatures:
+        return Ones(len(rows), self.n_features)
+
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         out += residual
 
@@ -96,10 +107,19 @@ class Dense(AbstractFeatures):
         return (self.values,)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
-        return np.ascontiguousarray(self.values[rows] @ weights)
+        values = self.values[rows]
+        out = np.zeros((len(values), weights.shape[1]))
+        sparse.add_dense_scores(values, weights, out)
+        return out
+
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        sparse.add_dense_scores(self.values[rows], weights, out)
+
+    def take(self, rows: np.ndarray) -> AbstractFeatures:
+        return Dense(np.ascontiguousarray(self.values[rows]))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        out += self.values[rows].T @ residual
+        sparse.accumulate_dense(self.values[rows], residual, out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=self.values**2)
@@ -139,6 +159,9 @@ class Keyed(AbstractFeatures):
         sparse.keyed_scores(key, self._values(rows), weights, out)
         return out
 
+    def take(self, rows: np.ndarray) -> AbstractFeatures:
+        return Keyed(np.ascontiguousarray(self.key[rows]), np.ascontiguousarray(self._values(rows)), self.n_keys)
+
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.keyed_accumulate(self.key[rows], self._values(rows), residual, out)
 
@@ -175,6 +198,13 @@ class Sparse(AbstractFeatures):
         out = np.empty((len(chosen), weights.shape[1]))
         sparse.csr_scores(self.row_start, self.column, self.values, weights, chosen, out)
         return out
+
+    def take(self, rows: np.ndarray) -> AbstractFeatures:
+        sizes = np.diff(self.row_start)[rows]
+        start = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        entries = np.repeat(self.row_start[rows] - start[:-1], sizes) + np.arange(int(start[-1]))
+        values = self.values[entries] if len(self.values) else self.values
+        return Sparse(start, self.column[entries], values, self.n_features)
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.csr_accumulate(self.row_start, self.column, self.values, residual, self._indices(rows), out)
@@ -216,6 +246,12 @@ class Tiled(AbstractFeatures):
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return self.tile.scores(weights, self._rows(rows))
+
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
+        self.tile.add_scores(weights, self._rows(rows), out)
+
+    def take(self, rows: np.ndarray) -> AbstractFeatures:
+        return self.tile.take(self._rows(rows))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         self.tile.accumulate(residual, self._rows(rows), out)

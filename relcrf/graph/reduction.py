@@ -26,6 +26,9 @@ from relcrf.kernels import tables
 CHUNK = 1 << 16
 """Terms that are expanded at a time: their tables stay within a few tens of megabytes."""
 
+ROW_BYTES = 64
+"""Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""
+
 
 class Role(IntEnum):
     """What a variable is in one use of the graph."""
@@ -45,6 +48,7 @@ class Terms:
         factor: which factors, shape (n_terms,); None is all of them in order.
         target: node or edge that each adds to, shape (n_terms,); ascending.
         base, stride_row, stride_column: see the module; shape (n_terms,). Node terms have no columns (stride 0).
+        whole: each term is a factor's whole table, as it is, and the targets are consecutive: no need to look at strides.
     """
 
     group: int
@@ -54,6 +58,7 @@ class Terms:
     base: np.ndarray
     stride_row: np.ndarray
     stride_column: np.ndarray
+    whole: bool = False
 
     def take(self, keep: np.ndarray, target: np.ndarray) -> Terms:
         """The terms at `keep`, aimed at new targets."""
@@ -119,11 +124,16 @@ class ReducedGraph:
             self._expand(terms, slice(0, len(terms.target)), weights, 0, out)
         return out
 
-    def edge_log_potentials(self, weights: np.ndarray, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`."""
+    def edge_log_potentials(
+        self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`. `out` is overwritten."""
         stop = self.n_edges if stop is None else stop
         origin = int(self.table_start[start])
-        out = np.zeros(int(self.table_start[stop]) - origin)
+        if out is None:
+            out = np.zeros(int(self.table_start[stop]) - origin)
+        else:
+            out[:] = 0.0
         for terms in self.edge_terms:
             first, last = np.searchsorted(terms.target, (start, stop))
             self._expand(terms, slice(int(first), int(last)), weights, origin, out)
@@ -236,6 +246,52 @@ class ReducedGraph:
         table_start = _table_start(self.cardinality, edges)
         return replace(self, edges=edges, table_start=table_start, edge_terms=tuple(edge_terms), clique_terms=())
 
+    def arranged(self, nodes: np.ndarray, edges: np.ndarray) -> ReducedGraph:
+        """The same graph in another order, and its features with it, so that sweeps in that order read straight on.
+
+        The nodes of an edge keep their order, the lower one need not be first, and there must be no cliques.
+
+        Args:
+            nodes, edges: which node or edge comes at each place; permutations.
+        """
+        place, edge_place = (np.empty(len(order), dtype=np.int32) for order in (nodes, edges))
+        place[nodes] = np.arange(len(nodes), dtype=np.int32)
+        edge_place[edges] = np.arange(len(edges), dtype=np.int32)
+        groups: list[FactorGroup] = []
+        cardinality = self.cardinality[nodes]
+        arranged = replace(
+            self,
+            variables=self.variables[nodes],
+            cardinality=cardinality,
+            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            edges=place[self.edges[edges]],
+            table_start=_table_start(self.cardinality, self.edges[edges]),
+            node_terms=tuple(self._arranged(terms, place, groups) for terms in self.node_terms),
+            edge_terms=tuple(self._arranged(terms, edge_place, groups) for terms in self.edge_terms),
+        )
+        return replace(arranged, graph=replace(self.graph, groups=tuple(groups)))
+
+    def _arranged(self, terms: Terms, place: np.ndarray, groups: list[FactorGroup]) -> Terms:
+        """Terms aimed at other places, on a group of their own that `groups` receives."""
+        group, target = self.graph.groups[terms.group], place[terms.target]
+        order = np.argsort(target, kind="stable")
+        factor = order if terms.factor is None else terms.factor[order]
+        if group.features.nbytes <= ROW_BYTES * group.n_factors:
+            group, kept = replace(group, features=group.features.take(factor)), None
+        else:
+            kept = factor
+        groups.append(group)
+        moved = replace(
+            terms,
+            group=len(groups) - 1,
+            factor=kept,
+            target=target[order],
+            base=terms.base[order],
+            stride_row=terms.stride_row[order],
+            stride_column=terms.stride_column[order],
+        )
+        return replace(moved, whole=_are_whole(group, moved))
+
     def _chunks(self, terms: Terms, span: slice) -> Iterator[slice]:
         for start in range(span.start, span.stop, CHUNK):
             yield slice(start, min(start + CHUNK, span.stop))
@@ -253,10 +309,22 @@ class ReducedGraph:
             start = self.state_start[target] - origin
         return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
 
+    def _whole_tables(self, terms: Terms, chunk: slice, origin: int, values: np.ndarray) -> np.ndarray:
+        """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
+        starts = self.table_start if terms.on_edges else self.state_start
+        first, last = (
+            int(starts[terms.target[k] + end]) - origin for k, end in ((chunk.start, 0), (chunk.stop - 1, 1))
+        )
+        return values[first:last].reshape(chunk.stop - chunk.start, -1)
+
     def _expand(self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(terms, span):
+            if terms.whole:
+                cells = self._whole_tables(terms, chunk, origin, out)
+                group.features.add_scores(matrix, chunk if terms.factor is None else terms.factor[chunk], cells)
+                continue
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
             geometry = self._geometry(terms, chunk, origin)
             tables.add_tables(scores, _patterns(group.patterns), *geometry, out)
@@ -265,6 +333,12 @@ class ReducedGraph:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
         for chunk in self._chunks(terms, span):
+            if terms.whole:
+                cells = self._whole_tables(terms, chunk, origin, values)
+                if group.features.rows_are_equal:
+                    cells = cells.sum(axis=0, keepdims=True)
+                group.features.accumulate(cells, chunk if terms.factor is None else terms.factor[chunk], gradient)
+                continue
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
             geometry = self._geometry(terms, chunk, origin)
@@ -364,6 +438,18 @@ def _cliques(
         shape = np.ix_(chosen, np.arange(arity))
         out.append(CliqueTerms(index, factor[chosen], nodes[shape], base[chosen], strides[shape]))
     return out
+
+
+def _are_whole(group: FactorGroup, terms: Terms) -> bool:
+    """Whether each term is its factor's whole table, as it is, and their targets are consecutive."""
+    strides = (*group.strides, 0)
+    return (
+        len(group.scope) == 1 + terms.on_edges
+        and group.patterns is None
+        and bool((np.diff(terms.target) == 1).all())
+        and not terms.base.any()
+        and bool((terms.stride_row == strides[0]).all() and (terms.stride_column == strides[1]).all())
+    )
 
 
 def _node_terms(group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray) -> Terms:

@@ -1,12 +1,41 @@
-"""Products of a sparse feature matrix with a block of weights, and the adjoint.
+"""Products of a feature matrix with a block of weights, and the adjoint.
 
-The matrix is CSR with an optional value array: `values` of length 0 means that every stored entry is 1, which is
+A sparse matrix is CSR with an optional value array: `values` of length 0 means that every stored entry is 1, which is
 what a bag of words is, and saves two thirds of its bytes.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def add_dense_scores(values, weights, out):  # type: ignore[no-untyped-def]
+    """`out += values @ weights` for few columns; shapes (n, d), (d, n_patterns), (n, n_patterns).
+
+    BLAS is made for large d, and its bits depend on the number of its threads.
+    """
+    n_patterns = U(weights.shape[1])
+    for row in range(U(values.shape[0])):
+        for d in range(U(values.shape[1])):
+            value = values[row, d]
+            for pattern in range(n_patterns):
+                out[row, pattern] += value * weights[d, pattern]
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
+    """`out += values.T @ residual`, the adjoint of `add_dense_scores`."""
+    n_patterns = U(out.shape[1])
+    for row in range(U(values.shape[0])):
+        for d in range(U(values.shape[1])):
+            value = values[row, d]
+            for pattern in range(n_patterns):
+                out[d, pattern] += value * residual[row, pattern]
 
 
 @njit(cache=True, nogil=True)

@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.scopes import Potentials
-from relcrf.inference.forest import ForestInference
+from relcrf.inference.forest import LANES, ForestInference, ForestPlan, ForestSweep
 from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
@@ -34,22 +33,43 @@ def evidence_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
     return out
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ForestLikelihood:
     """`log Z(e, w) - score(x, e, w)` where the graph's edges form a forest.
+
+    The tables of edges are made, summed out and counted a few at a time, while they are in a core's cache; see
+    `kernels/forest.py`. Not for two threads at once.
 
     Source: Chechetka & Guestrin (2010), equations (6) and (12); with latent states, Quattoni et al. (2007), equation (4).
 
     Args:
-        states: the observed states, shape (n_nodes,); -1 where latent.
+        plan: of the forest.
+        graph: in the plan's order.
+        states: the observed states in that order, shape (n_nodes,); -1 where latent.
     """
 
+    plan: ForestPlan
     graph: ReducedGraph
     states: np.ndarray
 
+    @classmethod
+    def of(cls, graph: ReducedGraph, states: np.ndarray) -> ForestLikelihood:
+        """The likelihood of states of shape (n_nodes,) in the graph's own order.
+
+        Raises:
+            ValueError: where the edges have a cycle.
+        """
+        plan = ForestPlan.of(graph.scopes)
+        return cls(plan, graph.arranged(plan.order, plan.edge[plan.edge >= 0]), states[plan.order])
+
     @cached_property
-    def _inference(self) -> ForestInference:
-        return ForestInference(self.graph.scopes)
+    def _sweep(self) -> ForestSweep:
+        return ForestSweep(self.plan)
+
+    @cached_property
+    def _first_edge(self) -> np.ndarray:
+        """How many edges are above positions before each one: the edge above it, where there is one. Shape (n + 1,)."""
+        return np.concatenate(([0], np.cumsum(self.plan.edge >= 0)))
 
     @cached_property
     def _observed_counts(self) -> np.ndarray:
@@ -60,18 +80,28 @@ class ForestLikelihood:
         return evidence_tables(self.graph, self.states)
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_partition, expected = self._run(weights, None)
+        nodes = self.graph.node_log_potentials(weights)
+        log_partition, expected = self._run(weights, nodes)
         if (self.states >= 0).all():
             # The score is linear in the weights, and the observed counts are its coefficients.
             return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
-        clamped, observed = self._run(weights, self._evidence)
+        clamped, observed = self._run(weights, nodes + self._evidence)
         return log_partition - clamped, expected - observed
 
-    def _run(self, weights: np.ndarray, evidence: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Log partition and expected counts, of all or given the evidence."""
-        nodes, factors = self.graph.potentials(weights)
-        found = self._inference.marginals(Potentials(nodes if evidence is None else nodes + evidence, factors))
-        return found.log_partition, self.graph.counts(Potentials(found.nodes, found.factors))
+    def _run(self, weights: np.ndarray, nodes: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log partition and expected counts."""
+        graph, first_edge = self.graph, self._first_edge
+        counts = np.zeros((LANES, graph.graph.layout.size))
+
+        def source(lo: int, hi: int, out: np.ndarray) -> None:
+            graph.edge_log_potentials(weights, int(first_edge[lo]), int(first_edge[hi]), out)
+
+        def sink(lo: int, hi: int, tables: np.ndarray, lane: int) -> None:
+            graph.add_edge_counts(tables, counts[lane], int(first_edge[lo]), int(first_edge[hi]))
+
+        log_partition, marginals = self._sweep.marginals(nodes, source, sink)
+        graph.add_node_counts(marginals, counts[0])
+        return log_partition, counts.sum(axis=0)
 
 
 @dataclass(frozen=True)

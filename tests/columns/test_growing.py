@@ -4,21 +4,14 @@ import gc
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import generated
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relcrf.columns.growing import Storage, file_of, open_column, part_of
 
 LIMITS = (0, 100, 10_000, 1 << 40)
 DTYPES = (np.int32, np.int64, np.uint64, np.float32, np.float64)
-
-generated = settings(
-    max_examples=100,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
 
 
 def pieces_of(sizes, dtype, width, seed):
@@ -39,7 +32,7 @@ columns = {
 }
 
 
-@generated
+@generated(100)
 @given(**columns)
 def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, width, limit, seed):
     storage = Storage(tmp_path_factory.mktemp("columns"), limit)
@@ -55,8 +48,7 @@ def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, wi
     found = column.finish()
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     np.testing.assert_array_equal(found, expected)
-    with pytest.raises(ValueError, match="read-only"):
-        found[...] = 0
+    assert not found.flags.writeable
     path = file_of(found)
     assert (path is not None) == (is_file and found.size > 0)
     if path is not None:
@@ -67,11 +59,10 @@ def test_what_is_appended_is_what_is_finished(tmp_path_factory, sizes, dtype, wi
     for start in range(0, len(expected) + 1, 7):
         np.testing.assert_array_equal(part_of(found, start, start + 11), expected[start : start + 11])
     del found, column
-    gc.collect()
     assert storage.used == 0
 
 
-@generated
+@generated(100)
 @given(**columns)
 def test_what_is_taken_is_the_callers_own(tmp_path_factory, sizes, dtype, width, limit, seed):
     folder = tmp_path_factory.mktemp("columns")

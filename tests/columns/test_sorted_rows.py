@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import generated
+from hypothesis import given
 from hypothesis import strategies as st
 
 from relcrf.columns import sorted_rows
@@ -23,13 +24,6 @@ RANGES = st.sampled_from(
     [(0, 1), (7, 8), (-5, -4), (0, 2), (0, 10), (-10, 10), (-(2**31), 2**31), (0, 2**31), (-1, 2**32), (0, 2**40),
      (-(2**53), 2**53), (LOWEST, HIGHEST), (0, HIGHEST), (2**62, HIGHEST), (LOWEST, LOWEST + 1)]
 )  # fmt: skip
-generated = settings(
-    max_examples=250,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
 
 
 @st.composite
@@ -119,7 +113,7 @@ SIZES = {
 }
 
 
-@generated
+@generated(250)
 @given(table=tables(has_nan=True), **SIZES)
 def test_rows_come_back_in_order(tmp_path_factory, small, table, bucket, deal, limit, cuts, told):
     fields, columns = table
@@ -133,7 +127,7 @@ def test_rows_come_back_in_order(tmp_path_factory, small, table, bucket, deal, l
     assert_same(found, expected_rows(fields, columns))
 
 
-@generated
+@generated(250)
 @given(table=tables(), **SIZES)
 def test_of_equal_rows_one_is_kept(tmp_path_factory, small, table, bucket, deal, limit, cuts, told):
     fields, columns = table
@@ -202,7 +196,7 @@ def test_what_is_left_in_the_middle_takes_nothing(tmp_path, small):
 # Rows that are sorted already
 
 
-@generated
+@generated(250)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.floats(width=32)), max_size=40), st.data())
 def test_sorted_rows_are_only_cut(rows, data):
     rows = sorted(rows, key=lambda row: row[:2])

@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from checksum import checksum
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import generated
+from hypothesis import given
 from hypothesis import strategies as st
 from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
 
@@ -123,13 +124,7 @@ def test_every_part_of_the_language_on_spark(spark, tmp_path, part):
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(
-    max_examples=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
+@generated(20)
 @given(tables(), st.lists(templates(), min_size=3, max_size=6))
 def test_random_models_on_postgres(server, data, bodies):
     declared = dict.fromkeys(text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts)

@@ -4,7 +4,8 @@ from collections import Counter, defaultdict
 
 import pytest
 from evaluator import Evaluator, spelt
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import generated
+from hypothesis import given
 from hypothesis import strategies as st
 from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
 
@@ -61,13 +62,7 @@ def expected_state(listed, block, arguments, things):
     return named.get(arguments, None if block.owner == "Q" else False)
 
 
-@settings(
-    max_examples=70,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
+@generated(30)
 @given(tables(), st.lists(templates(), min_size=1, max_size=3))
 def test_the_ground_graph_is_what_the_model_means(data, bodies):
     compare(data, [text.replace("NAME", f"t{k}") for k, texts in enumerate(bodies) for text in texts])

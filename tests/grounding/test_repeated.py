@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from evaluator import Evaluator
-from hypothesis import HealthCheck, Phase, given, settings
+from generated import generated
+from hypothesis import given
 from hypothesis import strategies as st
 
 import relcrf
@@ -75,14 +76,6 @@ NUMBERS = {
     "a: S, b: S, c: S": ["a.n", "b.n * c.n"], "m: M": ["m.h", "1"],
 }  # fmt: skip
 
-generated = settings(
-    max_examples=15,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize=True,
-    phases=[Phase.explicit, Phase.generate],
-)
-
 
 @st.composite
 def templates(draw):
@@ -146,11 +139,11 @@ def log_potentials(grounding, weights):
     return found
 
 
-def both_ways(monkeypatch, spec, source):
-    repeated = ground(bind(spec, source))
+def both_ways(monkeypatch, bound):
+    repeated = ground(bound)
     with monkeypatch.context() as patch:
         patch.setattr(grounding_module, "on_one_row", lambda bound, facts, lowered: (lowered, None))
-        expanded = ground(bind(spec, source))
+        expanded = ground(bound)
     assert all(not isinstance(group.scope, RepeatedScope) for group in expanded.graph.groups)
     return repeated, expanded
 
@@ -163,8 +156,8 @@ def naive_factors(spec, things, near, known):
 
 def compare(monkeypatch, texts, data):
     spec = relcrf.parse(DECLARATIONS + "\n".join(texts)).spec
-    source = relcrf.Dataset(frames(*data))
-    repeated, expanded = both_ways(monkeypatch, spec, source)
+    bound = bind(spec, relcrf.Dataset(frames(*data)))
+    repeated, expanded = both_ways(monkeypatch, bound)
     assert repeated.templates == expanded.templates
     assert repeated.bindings == expanded.bindings
     layout = repeated.graph.layout
@@ -183,22 +176,16 @@ def compare(monkeypatch, texts, data):
         expected = Counter(tuple(f"{owner}({', '.join(a)})" for owner, a, _ in scope) for scope, _, _, _ in told)
         assert set(names) == set(expected)
         assert is_unary or names == expected
-    for name, one in told_numbers(spec, source).items():
-        groups = [g for g, n in zip(repeated.graph.groups, repeated.group_names, strict=True) if n == name]
-        assert one.bindings == repeated.bindings[name]
+    for one in plan(bound):
+        groups = [g for g, n in zip(repeated.graph.groups, repeated.group_names, strict=True) if n == one.name]
+        assert one.bindings == repeated.bindings[one.name]
         assert one.factors == sum(g.n_factors for g in groups)
         if groups:  # without a binding a formula has no group, but for the plan the start of its rows
             assert one.bytes == sum(g.nbytes for g in groups)
     return repeated
 
 
-def told_numbers(spec, source):
-    bound = bind(spec, source)
-    grounding_module.prepare(bound)
-    return {one.name: one for one in plan(bound)}
-
-
-@generated
+@generated(10)
 @given(rows(), st.lists(templates(), min_size=1, max_size=3))
 def test_repeated_scopes_are_the_expanded_ones(data, texts):
     with pytest.MonkeyPatch.context() as patch:
@@ -269,7 +256,7 @@ def test_what_is_repeated_and_what_depends_on_the_row(monkeypatch, text):
 def test_a_relation_that_admits_only_some_tuples_is_not_repeated(monkeypatch):
     text = DECLARATIONS.replace("other(s: S, m: M)", "other(s: S, m: M) where K(m, s)")
     spec = relcrf.parse(text + "template t(m: M, s: S) over other(s, m)").spec
-    found, expanded = both_ways(monkeypatch, spec, relcrf.Dataset(frames(*DATA)))
+    found, expanded = both_ways(monkeypatch, bind(spec, relcrf.Dataset(frames(*DATA))))
     weights = np.ones(found.graph.layout.size)
     assert log_potentials(found, weights) == log_potentials(expanded, weights)
     assert not isinstance(found.graph.groups[0].scope, RepeatedScope)

@@ -71,10 +71,14 @@ def dataset(seed, n=25):
     )
 
 
+@pytest.fixture(scope="module")
+def datasets():
+    return [dataset(seed) for seed in range(3)]
+
+
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_the_plan_is_what_is_grounded(name):
-    for seed in range(3):
-        data = dataset(seed)
+def test_the_plan_is_what_is_grounded(datasets, name):
+    for data in datasets:
         spec = relcrf.parse(f"{DECLARATIONS}\ntemplate {name}{TEMPLATES[name]}").spec
         bound = bind(spec, data)
         prepare(bound)

@@ -130,7 +130,7 @@ def test_instances_are_the_factors_seen_from_the_other_side(grounding):
         assert len(frame) == grounding.count_instances(template)
 
 
-@pytest.mark.parametrize("step", [1, 3, 7])
+@pytest.mark.parametrize("step", [1, 3])
 def test_parts_of_the_instances_are_the_whole(grounding, step):
     for template in grounding.bindings:
         whole = grounding.instances(template).rows()

@@ -53,6 +53,13 @@ METHODS = {
         log_partition=everywhere(FORESTS, 1e-12),
         map_states=tuple(FORESTS),
     ),
+    "forest, cut into small blocks": Method(
+        lambda scopes: ForestInference(scopes, block=12),
+        takes=tuple(FORESTS),
+        marginals=everywhere(FORESTS, 1e-9),
+        log_partition=everywhere(FORESTS, 1e-12),
+        map_states=tuple(FORESTS),
+    ),
 }
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}
 

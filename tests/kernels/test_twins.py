@@ -5,7 +5,9 @@ import pytest
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
-from relcrf.kernels import forest, pairs, sparse, tables
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.forest import BLOCK, ForestInference, ForestPlan
+from relcrf.kernels import pairs, sparse, tables, vector_math
 
 
 def random_csr(rng, implicit):
@@ -108,21 +110,47 @@ def test_forest_of_mixed_cardinalities(seed):
     edges = np.array([(rng.integers(v), v) for v in range(1, n) if rng.random() < 0.9], dtype=np.int32)
     node = [rng.normal(size=k) * 3 for k in cardinality]
     edge = [rng.normal(size=(cardinality[i], cardinality[j])) * 3 for i, j in edges]
-    state_start = np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64)))
-    table_start = np.concatenate(([0], np.cumsum([t.size for t in edge], dtype=np.int64)))
-    order, parent, parent_edge, is_forest = forest.topological_order(n, edges)
-    assert is_forest
-    structure = (order, parent, parent_edge, edges, cardinality, state_start, table_start)
-    flat = (np.concatenate(node), np.concatenate([t.ravel() for t in edge]))
-    log_partition, nodes, pair = forest.sum_product(*structure, *flat)
+    scopes = Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel())
+    potentials = Potentials(np.concatenate(node), np.concatenate([np.empty(0), *(t.ravel() for t in edge)]))
+    found = ForestInference(scopes, block=int(rng.choice([1, 30, 200, BLOCK]))).marginals(potentials)
     expected, totals = twin_sum_product(n, edges, node, edge)
-    np.testing.assert_allclose(nodes, np.concatenate(expected), atol=1e-12)
-    roots = [v for v in range(n) if parent[v] < 0]
-    assert log_partition == pytest.approx(sum(totals[v] for v in roots))
+    np.testing.assert_allclose(found.nodes, np.concatenate(expected), atol=1e-12)
+    below = set(edges[:, 1].tolist())  # each edge hangs a node on an earlier one
+    assert found.log_partition == pytest.approx(sum(totals[v] for v in range(n) if v not in below))
     for e, (i, j) in enumerate(edges):
-        table = pair[table_start[e] : table_start[e + 1]].reshape(cardinality[i], cardinality[j])
+        cells = slice(scopes.table_start[e], scopes.table_start[e + 1])
+        table = found.factors[cells].reshape(cardinality[i], cardinality[j])
         np.testing.assert_allclose(table.sum(axis=1), expected[i], atol=1e-12)
         np.testing.assert_allclose(table.sum(axis=0), expected[j], atol=1e-12)
+
+
+@pytest.mark.parametrize("size", [1, 40, 400, BLOCK])
+def test_a_plan_is_a_forest_in_order(size):
+    """Children before parents, blocks that follow each other and cost no more than they may, parents within or in a spine."""
+    rng = np.random.default_rng(size)
+    n = 300
+    cardinality = rng.integers(1, 5, size=n).astype(np.int32)
+    edges = np.array([(rng.integers(max(0, v - 9), v), v) for v in range(1, n) if v % 60], dtype=np.int32)
+    edges[::2] = edges[::2, ::-1]
+    plan = ForestPlan.of(Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.ravel()), size)
+    assert sorted(plan.order) == list(range(n))
+    joined = np.flatnonzero(plan.edge >= 0)
+    assert sorted(plan.edge[joined]) == list(range(len(edges)))
+    assert (plan.parent[joined] > joined).all()
+    for v in joined:
+        ends = (plan.order[v], plan.order[plan.parent[v]])
+        assert tuple(edges[plan.edge[v]]) == (ends[::-1] if plan.parent_first[v] else ends)
+    blocks = (*plan.whole, *plan.hanging, *plan.spine)
+    assert [a for a, _ in blocks] == [0, *(b for _, b in blocks[:-1])] and blocks[-1][1] == n
+    for lo, hi in plan.whole:
+        assert (plan.parent[lo:hi] < hi).all()
+        assert plan.cell[hi] - plan.cell[lo] <= size
+    spine = plan.spine[0][0] if plan.spine else n
+    for lo, hi in plan.hanging:
+        assert ((plan.parent[lo:hi] < hi) | (plan.parent[lo:hi] >= spine)).all()
+        assert plan.cell[hi] - plan.cell[lo] <= size
+    hanging = [v for v in joined if v < spine <= plan.parent[v]]
+    assert hanging == plan.roots.tolist()
 
 
 def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
@@ -131,14 +159,39 @@ def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
         np.column_stack((np.arange(n - 1), np.arange(1, n))).astype(np.int32),
         np.column_stack((np.zeros(n - 1), np.arange(1, n))).astype(np.int32),
     ):
-        cardinality = np.full(n, 2, dtype=np.int32)
-        starts = 2 * np.arange(n + 1), 4 * np.arange(n)
-        order, parent, parent_edge, is_forest = forest.topological_order(n, edges)
-        assert is_forest
-        found = forest.sum_product(
-            order, parent, parent_edge, edges, cardinality, *starts, np.zeros(2 * n), np.zeros(4 * (n - 1))
-        )
-        assert found[0] == pytest.approx(n * np.log(2))
+        scopes = Scopes(np.full(n, 2, dtype=np.int32), 2 * np.arange(n), edges.ravel())
+        found = ForestInference(scopes).marginals(Potentials(np.zeros(2 * n), np.ones(4 * (n - 1))))
+        assert found.log_partition == pytest.approx(n * np.log(2) + n - 1)
+        np.testing.assert_allclose(found.nodes, 0.5)
+
+
+def test_exponentials():
+    x = np.concatenate([np.linspace(-708, 709, 100_001), np.random.default_rng(0).normal(size=10_000), [0.0, -0.0]])
+    out = np.empty_like(x)
+    vector_math.exp_into(x, out)
+    assert (np.abs(out - np.exp(x)) / np.spacing(np.exp(x))).max() <= 2.0
+    below = np.array([-np.inf, -1e300, -800.0, -708.5])
+    vector_math.exp_in_place(below)
+    np.testing.assert_array_equal(below, 0.0)
+    same = x.copy()
+    vector_math.exp_in_place(same)
+    np.testing.assert_array_equal(same, out)
+    assert vector_math.largest_magnitude(np.array([3.0, -7.0, 0.0])) == 7.0
+    assert vector_math.largest_magnitude(np.array([3.0, -np.inf])) == np.inf
+    assert not vector_math.largest_magnitude(np.array([np.inf, np.nan])) <= 1e308
+    assert vector_math.largest_magnitude(np.empty(0)) == 0.0
+
+
+def test_dense():
+    rng = np.random.default_rng(5)
+    values, weights, out = rng.normal(size=(9, 3)), rng.normal(size=(3, 4)), rng.normal(size=(9, 4))
+    expected = out + values @ weights
+    sparse.add_dense_scores(values, weights, out)
+    np.testing.assert_allclose(out, expected)
+    gradient, residual = rng.normal(size=(3, 4)), rng.normal(size=(9, 4))
+    expected = gradient + values.T @ residual
+    sparse.accumulate_dense(values, residual, gradient)
+    np.testing.assert_allclose(gradient, expected)
 
 
 def test_pairs():

@@ -60,8 +60,8 @@ class AbstractDialect(ABC):
         return Block(self, plan)
 
     def text(self, select: exp.Expr) -> str:
-        """A statement as SQL."""
-        return select.sql(dialect=self.writer)
+        """A statement as SQL; the statement is used up."""
+        return select.sql(dialect=self.writer, copy=False)
 
     def rows(self, plan: Plan) -> str:
         """All outputs of all bindings, nothing missing: missing evidence becomes -1 and a feature 0."""
@@ -127,8 +127,8 @@ class Block:
         conditions += [self.condition(f) for f in self.plan.filters]
         select = exp.select(*columns)
         for k, source in enumerate((*(s.copy() for s in self.sources), *map(table, self.plan.scans))):
-            select = select.from_(source) if k == 0 else select.join(source, join_type="cross")
-        return select.where(*conditions) if conditions else select
+            select = select.join(source, join_type="cross", copy=False) if k else select.from_(source, copy=False)
+        return select.where(*conditions, copy=False) if conditions else select
 
     def bindings(self) -> list[exp.Expr]:
         """The columns that tell bindings apart."""

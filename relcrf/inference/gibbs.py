@@ -182,16 +182,17 @@ class _Run:
         total, square = np.zeros((2, len(self.now)))
         sets = method._sets
         tables = (method._factors, sets, *self.potentials)
+        sweeps = kernel.single_sweeps if method.blocks == "single" else kernel.sweeps
         at_a_time = max(1, DRAWS // max(1, len(sets.node)))
         for first in range(0, n_sweeps, at_a_time):
             uniform = self.rng.random((min(at_a_time, n_sweeps - first), len(sets.node)))
             sums = (self.now, total, square, self.tables, self.n_taken)
-            kernel.sweeps(*tables, uniform, taking, self.states, *sums)
+            sweeps(*tables, uniform, taking, self.states, *sums)
         if taking:
             self.series = self.series.with_batch(n_sweeps, total, square)
             if place - WARM_UP + 1 in (BATCHES // 2, BATCHES):
                 self.series = self.series.with_half()
-        else:
+        elif not self.n_batches:
             self._climb()
         self.batch += 1
         residual = self.residual()

@@ -37,28 +37,27 @@ class Factors(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def row(factors, place, other, states):  # type: ignore[no-untyped-def]
-    """The cell of a factor's table with all its nodes at their states, but those at two places at state 0.
+def row(first, last, place, other, node, stride, states):  # type: ignore[no-untyped-def]
+    """How far into its table a factor's nodes lead with their states, without those at two places.
 
     Args:
-        other: the second of these places, or -1.
+        first, last: the factor's places are first .. last - 1.
+        other: the second of the places that are left out, or -1.
     """
-    f = factors.factor[place]
-    cell = factors.table_start[f]
-    for p in range(factors.start[f], factors.start[f + 1]):
+    step = 0
+    for p in range(first, last):
         if p != place and p != other:
-            cell += states[factors.node[p]] * factors.stride[p]
-    return cell
+            step += states[node[p]] * stride[p]
+    return step
 
 
 @njit(cache=True, nogil=True)
-def agreed(factors, place, other, states):  # type: ignore[no-untyped-def]
-    """The state that all nodes of a factor have but those at two places; -1 where they differ, -2 where there are none."""
-    f = factors.factor[place]
+def agreed(first, last, place, other, node, states):  # type: ignore[no-untyped-def]
+    """The state that these nodes have; -1 where they differ, -2 where there are none. See `row`."""
     common = -2
-    for p in range(factors.start[f], factors.start[f + 1]):
+    for p in range(first, last):
         if p != place and p != other:
-            x = states[factors.node[p]]
+            x = states[node[p]]
             if common == -2:
                 common = x
             elif common != x:
@@ -75,6 +74,9 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):  #
     Args:
         value, broken: overwritten up to the node's cardinality.
     """
+    # Arrays are taken out of their tuple once: to do so costs as much as a small factor.
+    touch_start, touch, factor, start = factors.touch_start, factors.touch, factors.factor, factors.start
+    node, stride, table_start, agreement = factors.node, factors.stride, factors.table_start, factors.agreement
     first = factors.state_start[v]
     n = factors.cardinality[v]
     for x in range(n):
@@ -82,23 +84,22 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):  #
         broken[x] = 0
         if value[x] == -np.inf:
             value[x] = 0.0
-            broken[x] = 1 + factors.touch_start[v + 1] - factors.touch_start[v]
-    for t in range(factors.touch_start[v], factors.touch_start[v + 1]):
-        place = factors.touch[t]
-        f = factors.factor[place]
-        if factors.agreement[f]:
-            x = agreed(factors, place, -1, states)
+            broken[x] = 1 + touch_start[v + 1] - touch_start[v]
+    for t in range(touch_start[v], touch_start[v + 1]):
+        place = touch[t]
+        f = factor[place]
+        if agreement[f]:
+            x = agreed(start[f], start[f + 1], place, -1, node, states)
             if x >= 0:
-                weight = factor_table[factors.table_start[f]]
+                weight = factor_table[table_start[f]]
                 if weight == -np.inf:
                     broken[x] += 1
                 else:
                     value[x] += weight
             continue
-        cell = row(factors, place, -1, states)
-        step = factors.stride[place]
+        cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
         for x in range(n):
-            weight = factor_table[cell + x * step]
+            weight = factor_table[cell + x * stride[place]]
             if weight == -np.inf:
                 broken[x] += 1
             else:

@@ -37,47 +37,53 @@ class Sets(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _add_alone(factors, sets, factor_table, k, v, states, belief):  # type: ignore[no-untyped-def]
-    """Adds to a node's belief the factors that have no other node in the set."""
-    first = factors.state_start[v]
-    n = factors.cardinality[v]
-    for e in range(sets.entry_start[k], sets.entry_start[k + 1]):
-        place = sets.place[e]
-        if sets.other[e] >= 0:
-            continue
-        f = factors.factor[place]
-        if factors.agreement[f]:
-            x = agreed(factors, place, -1, states)
-            if x >= 0:
-                belief[first + x] += factor_table[factors.table_start[f]]
-            continue
-        cell = row(factors, place, -1, states)
-        step = factors.stride[place]
-        for x in range(n):
-            belief[first + x] += factor_table[cell + x * step]
+def _add_alone(factors, sets, factor_table, first_place, last_place, states, belief):  # type: ignore[no-untyped-def]
+    """Adds to the beliefs of positions first_place .. last_place - 1 the factors that have no other node in the set."""
+    # Arrays are taken out of their tuples once: to do so costs as much as a small factor.
+    factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
+    agreement, table_start, cardinality = factors.agreement, factors.table_start, factors.cardinality
+    state_start, member, entry_start = factors.state_start, sets.node, sets.entry_start
+    places, others = sets.place, sets.other
+    for k in range(first_place, last_place):
+        v = member[k]
+        first = state_start[v]
+        for e in range(entry_start[k], entry_start[k + 1]):
+            if others[e] >= 0:
+                continue
+            place = places[e]
+            f = factor[place]
+            if agreement[f]:
+                x = agreed(start[f], start[f + 1], place, -1, node, states)
+                if x >= 0:
+                    belief[first + x] += factor_table[table_start[f]]
+                continue
+            cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
+            for x in range(cardinality[v]):
+                belief[first + x] += factor_table[cell + x * stride[place]]
 
 
 @njit(cache=True, nogil=True)
 def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):  # type: ignore[no-untyped-def]
     """Log potentials of a node and its parent, row-major, a row for each state of the parent; into `pair`."""
+    factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
+    agreement, table_start, places, others = factors.agreement, factors.table_start, sets.place, sets.other
     pair[: n_child * n_parent] = 0.0
     for e in range(sets.entry_start[k], sets.entry_start[k + 1]):
-        place = sets.place[e]
-        other = sets.other[e]
+        place = places[e]
+        other = others[e]
         if other < 0:
             continue
-        f = factors.factor[place]
-        if factors.agreement[f]:
-            common = agreed(factors, place, other, states)
+        f = factor[place]
+        if agreement[f]:
+            common = agreed(start[f], start[f + 1], place, other, node, states)
             for x in range(n_child):
                 if common == -2 or common == x:
-                    pair[x * n_child + x] += factor_table[factors.table_start[f]]
+                    pair[x * n_child + x] += factor_table[table_start[f]]
             continue
-        cell = row(factors, place, other, states)
+        cell = table_start[f] + row(start[f], start[f + 1], place, other, node, stride, states)
         for y in range(n_parent):
             for x in range(n_child):
-                at = cell + y * factors.stride[other] + x * factors.stride[place]
-                pair[y * n_child + x] += factor_table[at]
+                pair[y * n_child + x] += factor_table[cell + y * stride[other] + x * stride[place]]
 
 
 @njit(cache=True, nogil=True)
@@ -87,20 +93,21 @@ def upward(factors, sets, node_table, factor_table, s, states, belief, pair):  #
     Args:
         pair: scratch, the square of the largest cardinality.
     """
+    cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):
-        v = sets.node[k]
-        for at in range(factors.state_start[v], factors.state_start[v + 1]):
+        v = member[k]
+        for at in range(state_start[v], state_start[v + 1]):
             belief[at] = node_table[at]
-        _add_alone(factors, sets, factor_table, k, v, states, belief)
+    _add_alone(factors, sets, factor_table, sets.start[s], sets.start[s + 1], states, belief)
     for k in range(sets.start[s + 1] - 1, sets.start[s] - 1, -1):
-        p = sets.parent[k]
+        p = parent[k]
         if p < 0:
             continue
-        v = sets.node[k]
-        n = factors.cardinality[v]
-        first = factors.state_start[v]
-        pair_table(factors, sets, factor_table, k, n, factors.cardinality[p], states, pair)
-        for y in range(factors.cardinality[p]):
+        v = member[k]
+        n = cardinality[v]
+        first = state_start[v]
+        pair_table(factors, sets, factor_table, k, n, cardinality[p], states, pair)
+        for y in range(cardinality[p]):
             top = -np.inf
             for x in range(n):
                 top = max(top, belief[first + x] + pair[y * n + x])
@@ -109,18 +116,17 @@ def upward(factors, sets, node_table, factor_table, s, states, belief, pair):  #
                 for x in range(n):
                     total += np.exp(belief[first + x] + pair[y * n + x] - top)
                 top += np.log(total)
-            belief[factors.state_start[p] + y] += top
+            belief[state_start[p] + y] += top
 
 
 @njit(cache=True, nogil=True)
-def conditional_of(factors, belief, pair, v, y, stay, out):  # type: ignore[no-untyped-def]
+def conditional_of(first, n, belief, pair, y, stay, out):  # type: ignore[no-untyped-def]
     """Probabilities of a node given its parent's state `y` (-1 at roots) and all that is below; into `out`.
 
     Args:
+        first, n: where the node's states begin in `belief`, and how many they are.
         pair: as `pair_table` makes it. stay: the state that gets all where nothing can be.
     """
-    n = factors.cardinality[v]
-    first = factors.state_start[v]
     top = -np.inf
     for x in range(n):
         out[x] = belief[first + x]
@@ -131,13 +137,13 @@ def conditional_of(factors, belief, pair, v, y, stay, out):  # type: ignore[no-u
         for x in range(n):
             out[x] = 0.0
         out[stay] = 1.0
-        return
-    total = 0.0
-    for x in range(n):
-        out[x] = np.exp(out[x] - top)
-        total += out[x]
-    for x in range(n):
-        out[x] /= total
+    else:
+        total = 0.0
+        for x in range(n):
+            out[x] = np.exp(out[x] - top)
+            total += out[x]
+        for x in range(n):
+            out[x] /= total
 
 
 @njit(cache=True, nogil=True)
@@ -147,13 +153,14 @@ def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states)
     Args:
         uniform: in [0, 1), one for each node of the set. out: scratch, the largest cardinality.
     """
+    cardinality, state_start, member, parent = factors.cardinality, factors.state_start, sets.node, sets.parent
     for k in range(sets.start[s], sets.start[s + 1]):
-        v = sets.node[k]
-        p = sets.parent[k]
-        n = factors.cardinality[v]
+        v = member[k]
+        p = parent[k]
+        n = cardinality[v]
         if p >= 0:
-            pair_table(factors, sets, factor_table, k, n, factors.cardinality[p], states, pair)
-        conditional_of(factors, belief, pair, v, states[p] if p >= 0 else -1, states[v], out)
+            pair_table(factors, sets, factor_table, k, n, cardinality[p], states, pair)
+        conditional_of(state_start[v], n, belief, pair, states[p] if p >= 0 else -1, states[v], out)
         left = uniform[k - sets.start[s]]
         for x in range(n):
             if out[x] > 0.0:

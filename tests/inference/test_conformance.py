@@ -83,7 +83,7 @@ METHODS = {
         map_states=tuple(NETWORKS),
     ),
     "Gibbs over trees": Method(
-        Gibbs,
+        lambda scopes: Gibbs(scopes, sweeps=600),
         takes=tuple(NETWORKS),
         marginals={**everywhere(FORESTS, 1e-9), **everywhere(MIXING, 0.03)},
         log_partition={},

@@ -2,7 +2,8 @@
 
 Source: Gelman et al., Bayesian Data Analysis, 3rd edition (2013), 11.4, for R-hat. The effective sample size is by means of
 batches (Flegal & Jones 2010), not by autocorrelations, which would need every sample: a batch's mean varies as much more
-than that of independent samples as these are worth more.
+than that of independent samples as these are worth more. Where batches are too short to see it, the halves of the chains
+are, in the same way.
 """
 
 from __future__ import annotations
@@ -98,10 +99,11 @@ class Series:
         """Of each series how many independent samples it is worth, at most all; nan as in `r_hat`."""
         if not self.parts:
             return np.full(len(self.total), np.nan)
-        _, whole = self._variances()
-        mean = self.total / self.n
-        between = np.maximum(self.batch_square / self.n_batches - mean**2, 0.0)  # of batch means
-        between *= self.n_batches / max(1, self.n_batches - 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            worth = self.n_batches * whole / between
-        return np.where(whole < NEGLIGIBLE**2, float(self.n), np.minimum(worth, self.n))
+        within, whole = self._variances()
+        n = float(np.mean(self.parts))
+        halves = whole - (n - 1) / n * within  # the variance of their means
+        batches = np.maximum(self.batch_square / self.n_batches - (self.total / self.n) ** 2, 0.0)
+        batches *= self.n_batches / max(1, self.n_batches - 1)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            worth = np.fmin(self.n_batches * whole / batches, len(self.parts) * whole / halves)
+        return np.where(whole < NEGLIGIBLE**2, float(self.n), np.fmin(worth, self.n))

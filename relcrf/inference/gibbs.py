@@ -123,8 +123,8 @@ class Gibbs(AbstractInference):
         run = _Run(self, potentials, 0)
         verdict = run.go()
         scores = np.array(run.best_scores)
-        apart = float(np.ptp(scores)) if np.isfinite(scores).all() else float("inf")
-        agree = apart <= 1e-9 * max(1.0, float(np.abs(scores).max(initial=0.0)))
+        apart = float(np.ptp(scores)) if np.isfinite(scores).all() else np.inf
+        agree = np.isfinite(apart) and apart <= 1e-9 * max(1.0, float(np.abs(scores).max()))
         if verdict.status != "interrupted":
             verdict = Verdict("converged" if agree else "not converged", verdict.iterations, apart)
         return MapStates(max(run.best_scores), run.best_states, np.inf, verdict)

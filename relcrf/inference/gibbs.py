@@ -74,7 +74,7 @@ class Gibbs(AbstractInference):
         chains: at least one; with one, its two halves are compared.
         seed: of all random numbers.
         blocks: `tree` draws sets of nodes that are forests given the rest, each as a whole; `single` node by node.
-        tolerance: see above. least: likewise.
+        tolerance: see above. least: likewise; where there are fewer samples at all, all of them.
 
     Raises:
         ValueError: at the first call, for unknown blocks.

@@ -1,5 +1,7 @@
 """The dual bound: it holds, it never rises, and where it meets the score the state is a best one."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, grid_edges, hard, network
@@ -26,7 +28,7 @@ def test_the_bound_holds_and_never_rises(name):
         ]
         bounds = [f.bound for f in found]
         assert all(b >= best - slack for b in bounds)
-        assert all(later <= earlier + slack for earlier, later in zip(bounds, bounds[1:], strict=False))
+        assert all(later <= earlier + slack for earlier, later in pairwise(bounds))
         for f in found:
             assert f.score == pytest.approx(scopes.score(potentials, f.states), abs=slack)
             if f.verdict.status == "exact":

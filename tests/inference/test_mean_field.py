@@ -1,5 +1,7 @@
 """Mean field: a bound that holds and never falls, at a point that no block betters; blocks by either way the same."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, grid_edges, hard, network
@@ -40,7 +42,7 @@ def test_the_bound_never_falls(name):
             for n in range(1, 8)
         ]
         if "hard" not in name:  # those begin anew where they have broken rules
-            assert all(b >= a - 1e-9 * max(1.0, abs(a)) for a, b in zip(bounds, bounds[1:], strict=False)), bounds
+            assert all(b >= a - 1e-9 * max(1.0, abs(a)) for a, b in pairwise(bounds)), bounds
 
 
 def test_one_node_by_hand():

@@ -73,7 +73,8 @@ class Gibbs(AbstractInference):
         sweeps: of each chain that count, rounded up to whole twentieths; a fifth as many come before and do not.
         chains: at least one; with one, its two halves are compared.
         seed: of all random numbers.
-        blocks: `tree` draws sets of nodes that are forests given the rest, each as a whole; `single` node by node.
+        blocks: `single` draws node by node; `tree` draws sets of nodes that are forests given the rest, each as a whole:
+            more for a sweep, and a sweep costs more.
         tolerance: see above. least: likewise; where there are fewer samples at all, all of them.
 
     Raises:
@@ -84,7 +85,7 @@ class Gibbs(AbstractInference):
     sweeps: int = 1000
     chains: int = 4
     seed: int = 0
-    blocks: str = "tree"
+    blocks: str = "single"
     tolerance: float = 0.05
     least: float = 100.0
     observe: Observer = field(default=silent)

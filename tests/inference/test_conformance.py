@@ -83,14 +83,14 @@ METHODS = {
         map_states=tuple(NETWORKS),
     ),
     "Gibbs over trees": Method(
-        lambda scopes: Gibbs(scopes, sweeps=600),
+        lambda scopes: Gibbs(scopes, blocks="tree", sweeps=600),
         takes=tuple(NETWORKS),
         marginals={**everywhere(FORESTS, 1e-9), **everywhere(MIXING, 0.03)},
         log_partition={},
         map_states=tuple(NETWORKS),
     ),
     "Gibbs node by node": Method(
-        lambda scopes: Gibbs(scopes, blocks="single"),
+        Gibbs,
         takes=tuple(NETWORKS),
         marginals={**everywhere(APART, 1e-9), **everywhere(LOOPS, 0.03)},
         log_partition={},

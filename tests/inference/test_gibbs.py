@@ -26,7 +26,7 @@ def test_a_forest_is_drawn_as_a_whole():
     scopes, potentials = forest(np.random.default_rng(0), n=9, scale=3.0)
     (sizes,) = np.diff(forest_cover(Gibbs(scopes)._factors, np.random.default_rng(0)).start)
     assert sizes == 9
-    found = Gibbs(scopes, sweeps=20, chains=1).marginals(potentials)
+    found = Gibbs(scopes, blocks="tree", sweeps=20, chains=1).marginals(potentials)
     np.testing.assert_allclose(found.nodes, Enumeration(scopes).marginals(potentials).nodes, atol=1e-9)
     assert found.verdict.status == "converged" and found.r_hat.max() == 1.0 and found.effective.min() == 20
 
@@ -65,7 +65,7 @@ def test_chains_that_do_not_meet_are_told():
         apart = [f for f in found if 0.1 < f.nodes[0] < 0.9]
         assert len(apart) > 3
         assert all(f.verdict.status == "not converged" and f.verdict.residual > 1.0 for f in apart)
-        assert Gibbs(scopes, sweeps=50).marginals(potentials).verdict.status == "converged"
+        assert Gibbs(scopes, blocks="tree", sweeps=50).marginals(potentials).verdict.status == "converged"
 
 
 def test_one_possible_state_is_no_disagreement():

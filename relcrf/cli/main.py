@@ -11,9 +11,10 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, ground, inspect, language, learn
-from relcrf.cli.output import messages, print_json
+from relcrf.cli import demo, ground, inspect, language, learn, warmup
+from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
+from relcrf.kernels.compile import cache_folder
 
 app = typer.Typer(
     name="relcrf",
@@ -32,6 +33,7 @@ for command in (
     learn.predict,
     learn.evaluate,
     demo.demo,
+    warmup.warmup,
     language.fmt,
     language.explain_error,
     language.lsp,
@@ -49,7 +51,8 @@ def _version(value: bool) -> None:
 def _main(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Show the version."),
 ) -> None:
-    pass
+    if cache_folder().note:
+        note(cache_folder().note)
 
 
 def _refuse(error: RelcrfError) -> NoReturn:

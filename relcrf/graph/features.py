@@ -34,9 +34,12 @@ class AbstractFeatures(ABC):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         """`X[rows] @ weights`, shape (n, n_patterns); or (1, n_patterns) where all rows are equal."""
 
-    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        """`out += X[rows] @ weights`."""
-        out += self.scores(weights, rows)
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
+        """`out += X[rows] @ weights`, or `=` where `out` is fresh."""
+        if fresh:
+            out[:] = self.scores(weights, rows)
+        else:
+            out += self.scores(weights, rows)
 
     @abstractmethod
     def take(self, rows: np.ndarray) -> AbstractFeatures:
@@ -108,12 +111,12 @@ class Dense(AbstractFeatures):
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         values = self.values[rows]
-        out = np.zeros((len(values), weights.shape[1]))
-        sparse.add_dense_scores(values, weights, out)
+        out = np.empty((len(values), weights.shape[1]))
+        sparse.dense_scores(values, weights, True, out)
         return out
 
-    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        sparse.add_dense_scores(self.values[rows], weights, out)
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
+        sparse.dense_scores(self.values[rows], weights, fresh, out)
 
     def take(self, rows: np.ndarray) -> AbstractFeatures:
         return Dense(np.ascontiguousarray(self.values[rows]))
@@ -183,6 +186,10 @@ class Sparse(AbstractFeatures):
     values: np.ndarray
     n_features: int
 
+    def __post_init__(self) -> None:
+        for array in self.arrays():  # from a file or not: the same type to a kernel, which is compiled once
+            array.flags.writeable = False
+
     @property
     def n_rows(self) -> int:  # type: ignore[override]
         return len(self.row_start) - 1
@@ -247,8 +254,8 @@ class Tiled(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return self.tile.scores(weights, self._rows(rows))
 
-    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        self.tile.add_scores(weights, self._rows(rows), out)
+    def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
+        self.tile.add_scores(weights, self._rows(rows), out, fresh)
 
     def take(self, rows: np.ndarray) -> AbstractFeatures:
         return self.tile.take(self._rows(rows))

@@ -60,6 +60,15 @@ class Terms:
     stride_column: np.ndarray
     whole: bool = False
 
+    def span(self, start: int, stop: int) -> slice:
+        """The terms that are aimed at targets start..stop-1."""
+        if self.whole:
+            origin, n = int(self.target[0]), len(self.target)
+            return slice(min(max(start - origin, 0), n), min(max(stop - origin, 0), n))
+        # Of the same type, or NumPy would convert all targets first.
+        first, last = np.searchsorted(self.target, np.array((start, stop), dtype=self.target.dtype)).tolist()
+        return slice(first, last)
+
     def take(self, keep: np.ndarray, target: np.ndarray) -> Terms:
         """The terms at `keep`, aimed at new targets."""
         factor = keep if self.factor is None else self.factor[keep]
@@ -117,32 +126,48 @@ class ReducedGraph:
     def n_edges(self) -> int:
         return len(self.edges)
 
-    def node_log_potentials(self, weights: np.ndarray) -> np.ndarray:
-        """Log potentials of all nodes, flat, shape (state_start[-1],)."""
-        out = np.zeros(int(self.state_start[-1]))
-        for terms in self.node_terms:
-            self._expand(terms, slice(0, len(terms.target)), weights, 0, out)
-        return out
+    def node_log_potentials(
+        self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Log potentials of the nodes start..stop-1, flat; beginning at `state_start[start]`. `out` is overwritten."""
+        return self._log_potentials(self.node_terms, self.state_start, weights, start, stop, out)
 
     def edge_log_potentials(
         self, weights: np.ndarray, start: int = 0, stop: int | None = None, out: np.ndarray | None = None
     ) -> np.ndarray:
         """Log potentials of the edges start..stop-1, flat; beginning at `table_start[start]`. `out` is overwritten."""
-        stop = self.n_edges if stop is None else stop
-        origin = int(self.table_start[start])
+        return self._log_potentials(self.edge_terms, self.table_start, weights, start, stop, out)
+
+    def _log_potentials(
+        self,
+        all_terms: tuple[Terms, ...],
+        table_start: np.ndarray,
+        weights: np.ndarray,
+        start: int,
+        stop: int | None,
+        out: np.ndarray | None,
+    ) -> np.ndarray:
+        stop = len(table_start) - 1 if stop is None else stop
+        origin = int(table_start[start])
         if out is None:
-            out = np.zeros(int(self.table_start[stop]) - origin)
-        else:
+            out = np.empty(int(table_start[stop]) - origin)
+        spans = [terms.span(start, stop) for terms in all_terms]
+        fresh = bool(spans) and all_terms[0].whole and spans[0].stop - spans[0].start == stop - start
+        if not fresh:
             out[:] = 0.0
-        for terms in self.edge_terms:
-            first, last = np.searchsorted(terms.target, (start, stop))
-            self._expand(terms, slice(int(first), int(last)), weights, origin, out)
+        for terms, span in zip(all_terms, spans, strict=True):
+            self._expand(terms, span, weights, origin, out, fresh)
+            fresh = False
         return out
 
-    def add_node_counts(self, node_tables: np.ndarray, out: np.ndarray) -> None:
-        """Adds the pattern counts of flat node tables (marginals, or one-hot states) to `out`, one a weight."""
+    def add_node_counts(
+        self, node_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
+    ) -> None:
+        """Adds the pattern counts of flat tables of the nodes start..stop-1 (marginals, or one-hot states) to `out`."""
+        stop = self.n_nodes if stop is None else stop
+        origin = int(self.state_start[start])
         for terms in self.node_terms:
-            self._collect(terms, slice(0, len(terms.target)), node_tables, 0, out)
+            self._collect(terms, terms.span(start, stop), node_tables, origin, out)
 
     def add_edge_counts(
         self, edge_tables: np.ndarray, out: np.ndarray, start: int = 0, stop: int | None = None
@@ -151,8 +176,7 @@ class ReducedGraph:
         stop = self.n_edges if stop is None else stop
         origin = int(self.table_start[start])
         for terms in self.edge_terms:
-            first, last = np.searchsorted(terms.target, (start, stop))
-            self._collect(terms, slice(int(first), int(last)), edge_tables, origin, out)
+            self._collect(terms, terms.span(start, stop), edge_tables, origin, out)
 
     @cached_property
     def scopes(self) -> Scopes:
@@ -312,18 +336,21 @@ class ReducedGraph:
     def _whole_tables(self, terms: Terms, chunk: slice, origin: int, values: np.ndarray) -> np.ndarray:
         """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
         starts = self.table_start if terms.on_edges else self.state_start
-        first, last = (
-            int(starts[terms.target[k] + end]) - origin for k, end in ((chunk.start, 0), (chunk.stop - 1, 1))
-        )
-        return values[first:last].reshape(chunk.stop - chunk.start, -1)
+        shape = chunk.stop - chunk.start, self.graph.groups[terms.group].n_joint_states
+        first = int(starts[terms.target[chunk.start]]) - origin
+        return values[first : first + shape[0] * shape[1]].reshape(shape)
 
-    def _expand(self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray) -> None:
+    def _expand(
+        self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, fresh: bool = False
+    ) -> None:
+        """Adds the potentials of some terms; ones that are `whole` may find `out` fresh, with nothing in it yet."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
         for chunk in self._chunks(terms, span):
             if terms.whole:
                 cells = self._whole_tables(terms, chunk, origin, out)
-                group.features.add_scores(matrix, chunk if terms.factor is None else terms.factor[chunk], cells)
+                rows = chunk if terms.factor is None else terms.factor[chunk]
+                group.features.add_scores(matrix, rows, cells, fresh)
                 continue
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
             geometry = self._geometry(terms, chunk, origin)

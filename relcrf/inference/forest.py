@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,8 @@ import numpy as np
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 from relcrf.kernels import forest
-from relcrf.kernels.vector_math import exp_in_place, exp_into, largest_magnitude
+from relcrf.kernels.forest_fixed import SWEEPS
+from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK = 1 << 16
 """Cells and states that are worked on at a time: half a megabyte, which stays in a core's cache on the way up and down."""
@@ -22,11 +24,27 @@ BLOCK = 1 << 16
 LANES = 8
 """Runs of blocks that threads share out. Their sums are added in order, so that no bit depends on the number of threads."""
 
-Source = Callable[[int, int, np.ndarray], None]
-"""Writes the log potentials of the edges above positions lo..hi-1, flat, into an array."""
+Block = tuple[int, int]
+"""Positions lo..hi-1."""
 
-Sink = Callable[[int, int, np.ndarray, int], None]
-"""Takes the marginals of these edges, flat, and the lane that they come from: two lanes may call it at the same time."""
+
+class AbstractForestTables(ABC):
+    """Where the log potentials of a sweep come from and where its marginals go: some nodes and the edges above them at a time.
+
+    Arrays are flat, in the order of positions; calls for different blocks may come from different threads.
+    """
+
+    @abstractmethod
+    def node_potentials(self, block: Block, out: np.ndarray) -> None:
+        """Writes log potentials of a block's nodes."""
+
+    @abstractmethod
+    def edge_potentials(self, block: Block, out: np.ndarray) -> None:
+        """Writes log potentials of the edges above them."""
+
+    @abstractmethod
+    def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
+        """Receives their marginals. Two threads are never in the same lane."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,201 +139,233 @@ class ForestPlan:
         )
 
 
-class ForestSweep:
-    """Up and down a forest, for tables that are made when they are needed and handed on as soon as they are done.
+class _Desk:
+    """Buffers in which blocks are worked out."""
 
-    Its buffers serve one call after another: what they cost in page faults, new ones would cost each time. So one sweep
-    is not for two threads, and what it returns is gone with the next call.
+    def __init__(self, states: int, messages: int, cells: int) -> None:
+        self.belief = np.empty(states)
+        self.message = np.empty(messages)
+        self.choice = np.empty(messages, dtype=np.int32)
+        self.edges = np.empty(cells)
+
+
+class ForestSweep:
+    """Up and down a forest.
+
+    A block of whole trees is done at once, in buffers of its lane. Trees that are larger than a block are done in three turns:
+    up the subtrees that hang on their spine, up and down the spine, and down the subtrees; their beliefs and
+    messages wait in buffers of the whole. Buffers serve one call after another: so a sweep is not for two threads.
     """
 
     def __init__(self, plan: ForestPlan) -> None:
         self._plan = plan
-        self._nodes = np.empty(0)
-        self._source: Source = lambda lo, hi, out: None
-        self._belief = np.empty(int(plan.state_start[-1]))
-        self._message = np.empty(int(plan.message_start[-1]))
-        blocks = (*plan.whole, *plan.hanging, *plan.spine)
-        largest = max((int(plan.cell[hi] - plan.cell[lo]) for lo, hi in blocks), default=0)
-        self._scratch = [np.empty(largest) for _ in range(LANES if len(blocks) >= LANES else 1)]
+        self._up, self._down, self._geometry = forest.up, forest.down, plan.geometry
+        sizes = set(np.unique(plan.cardinality).tolist())
+        if len(sizes) == 1 and sizes <= SWEEPS.keys():
+            self._up, self._down = SWEEPS[sizes.pop()]
+            self._geometry = (plan.parent, plan.parent_first, plan.message_start, plan.cell)
+        self._starts = plan.parent, plan.state_start, plan.message_start
+        cut = (*plan.hanging, *plan.spine)
+        self._first = cut[0][0] if cut else plan.n
+        sized = plan.state_start, plan.message_start, plan.cell
+        most = [max((int(start[hi] - start[lo]) for lo, hi in (*plan.whole, *cut)), default=0) for start in sized]
+        self._desks = [_Desk(*most) for _ in range(LANES if len(plan.whole) + len(cut) >= LANES else 1)]
+        n_states, n_messages = (int(start[-1] - start[self._first]) for start in sized[:2])
+        self._shared = _Desk(n_states, n_messages, 0)
 
-    def marginals(self, nodes: np.ndarray, source: Source, sink: Sink) -> tuple[float, np.ndarray]:
-        """The log partition, and the marginals of all nodes by position, flat.
-
-        Args:
-            nodes: log potentials by position, flat.
-        """
-        plan = self._plan
-        self._nodes, self._source = nodes, source
-        total = self._each(plan.whole, lambda block, lane: self._tree(block, sink, lane))
-        if plan.spine:
-            total += self._cut_trees(sink)
-        return total, self._belief
-
-    def map_states(self, nodes: np.ndarray, source: Source) -> tuple[float, np.ndarray]:
-        """The best score, and its states by position, shape (n,), int32."""
-        plan, geometry = self._plan, self._plan.geometry
-        self._nodes, self._source = nodes, source
-        choice = np.empty(int(plan.message_start[-1]), dtype=np.int32)
-        states = np.empty(plan.n, dtype=np.int32)
-
-        def climb(block: tuple[int, int], stop: int, lane: int) -> None:
-            lo, hi = block
-            tables = self._log_tables(block, lane)
-            forest.max_up(lo, hi, stop, *geometry, tables, self._belief, self._message, choice)
-
-        def descend(block: tuple[int, int]) -> float:
-            lo, hi = block
-            starts = plan.parent, plan.state_start, plan.message_start
-            return float(forest.max_down(lo, hi, *starts, self._belief, choice, states))
-
-        def tree(block: tuple[int, int], lane: int) -> float:
-            self._open(block, linear=False)
-            climb(block, block[1], lane)
-            return descend(block)
-
-        def branch(block: tuple[int, int], lane: int) -> float:
-            self._open(block, linear=False)
-            climb(block, block[1], lane)
-            return 0.0
-
-        score = self._each(plan.whole, tree)
-        if plan.spine:
-            self._each(plan.hanging, branch)
-            for block in plan.spine:
-                self._open(block, linear=False)
-            starts = plan.parent, plan.state_start, plan.message_start
-            forest.log_absorb_roots(plan.roots, *starts, self._belief, self._message)
-            for block in plan.spine:
-                climb(block, plan.n, 0)
-            score += sum(descend(block) for block in reversed(plan.spine))
-            self._each(plan.hanging, lambda block, lane: descend(block))
-        return score, states
-
-    def _tree(self, block: tuple[int, int], sink: Sink, lane: int) -> float:
-        """Whole trees, up and down while their tables are in the cache."""
-        lo, hi = block
-        for linear in (True, False):
-            scale, ok = self._open(block, linear)
-            if ok:
-                tables, shifted, ok = self._tables(block, linear, lane)
-            if not ok:
-                continue
-            value, ok = self._up(block, hi, tables, linear)
-            if ok:
-                self._down(block, tables, linear)
-                sink(lo, hi, tables, lane)
-                return scale + shifted + value
-        raise AssertionError("the log domain refuses nothing")
-
-    def _cut_trees(self, sink: Sink) -> float:
-        """Trees with a spine: up the hanging subtrees, up and down the spine, and down the subtrees."""
-        linear = True
-        total = self._climb_cut_trees(linear)
-        if total is None:
-            linear = False
-            total = self._climb_cut_trees(linear)
-        assert total is not None
-
-        def descend(block: tuple[int, int], lane: int) -> float:
-            tables, _, _ = self._tables(block, linear, lane)
-            self._down(block, tables, linear)
-            sink(*block, tables, lane)
-            return 0.0
-
-        for block in reversed(self._plan.spine):
-            descend(block, 0)
-        self._each(self._plan.hanging, descend)
+    def marginals(self, tables: AbstractForestTables) -> float:
+        """The log partition; the marginals go to the tables."""
+        total = self._each(self._plan.whole, lambda block, lane: self._trees(tables, block, lane))
+        if self._plan.spine:
+            found = self._cut_trees(tables, linear=True)
+            if found is None:
+                found = self._cut_trees(tables, linear=False)
+            assert found is not None
+            total += found
         return total
 
-    def _climb_cut_trees(self, linear: bool) -> float | None:
-        """The log partition; None where the linear range does not hold."""
-        plan = self._plan
+    def _trees(self, tables: AbstractForestTables, block: Block, lane: int) -> float:
+        """Whole trees, up and down while their tables are in the cache."""
+        (lo, hi), desk = block, self._desks[lane]
+        belief = desk.belief[: self._n_states(block)]
+        for linear in (True, False):
+            value = self._nodes(tables, block, belief, linear)
+            edges, scale = self._edges(tables, block, lane, linear)
+            value += scale
+            if not np.isnan(value):
+                value += self._climb(block, hi, lo, edges, desk, linear)
+            if not (linear and np.isnan(value)):
+                break
+        self._descend(block, lo, edges, desk, linear)
+        tables.take(block, belief, edges, lane)
+        return value
 
-        def climb(block: tuple[int, int], stop: int, lane: int) -> float:
-            tables, shifted, ok = self._tables(block, linear, lane)
-            value, good = self._up(block, stop, tables, linear) if ok else (0.0, False)
-            return shifted + value if good else np.nan
+    def _cut_trees(self, tables: AbstractForestTables, linear: bool) -> float | None:
+        """Trees with a spine. None where the linear range does not hold; nothing has been given out then."""
+        plan, shared, first = self._plan, self._shared, self._first
 
-        def branch(block: tuple[int, int], lane: int) -> float:
-            scale, ok = self._open(block, linear)
-            return scale + climb(block, block[1], lane) if ok else np.nan
+        def branch(block: Block, lane: int) -> float:
+            value = self._nodes(tables, block, self._part(block), linear)
+            edges, scale = self._edges(tables, block, lane, linear)
+            value += scale
+            return value if np.isnan(value) else value + self._climb(block, block[1], first, edges, shared, linear)
+
+        def spread(block: Block, lane: int) -> float:
+            edges, _ = self._edges(tables, block, lane, linear)
+            self._descend(block, first, edges, shared, linear)
+            tables.take(block, self._part(block), edges, lane)
+            return 0.0
 
         total = self._each(plan.hanging, branch)
         for block in plan.spine:
-            scale, ok = self._open(block, linear)
-            total += scale if ok else np.nan
+            total += self._nodes(tables, block, self._part(block), linear)
         if linear and np.isnan(total):
             return None
-        starts = plan.parent, plan.state_start, plan.message_start
         if linear:
-            scale, ok = forest.absorb_roots(plan.roots, *starts, self._belief, self._message)
+            scale, ok = forest.absorb_roots(plan.roots, first, *self._starts, shared.belief, shared.message)
             total += scale if ok else np.nan
         else:
-            forest.log_absorb_roots(plan.roots, *starts, self._belief, self._message)
+            forest.log_absorb_roots(plan.roots, first, *self._starts, shared.belief, shared.message)
         for block in plan.spine:
+            edges, scale = self._edges(tables, block, 0, linear)
+            total += scale
             if linear and np.isnan(total):
                 return None
-            total += climb(block, plan.n, 0)
-        return None if linear and np.isnan(total) else total
+            total += self._climb(block, plan.n, first, edges, shared, linear)
+        if linear and np.isnan(total):
+            return None
+        for block in reversed(plan.spine):
+            spread(block, 0)
+        self._each(plan.hanging, spread)
+        return total
 
-    def _each(self, blocks: tuple[tuple[int, int], ...], work: Callable[[tuple[int, int], int], float]) -> float:
-        """Does all blocks, on as many threads as Numba may use; the sum of what they give, added in their order."""
-        if not blocks:
+    def map_states(self, tables: AbstractForestTables) -> tuple[float, np.ndarray]:
+        """The best score, and its states by position, shape (n,), int32."""
+        plan, shared, first = self._plan, self._shared, self._first
+        states = np.empty(plan.n, dtype=np.int32)
+
+        def climb(block: Block, stop: int, first: int, desk: _Desk, lane: int) -> None:
+            edges, _ = self._edges(tables, block, lane, linear=False)
+            forest.max_up(*block, stop, first, *plan.geometry, edges, desk.belief, desk.message, desk.choice)
+
+        def descend(block: Block, first: int, desk: _Desk) -> float:
+            return float(forest.max_down(*block, first, *self._starts, desk.belief, desk.choice, states))
+
+        def trees(block: Block, lane: int) -> float:
+            desk = self._desks[lane]
+            tables.node_potentials(block, desk.belief[: self._n_states(block)])
+            climb(block, block[1], block[0], desk, lane)
+            return descend(block, block[0], desk)
+
+        def branch(block: Block, lane: int) -> float:
+            tables.node_potentials(block, self._part(block))
+            climb(block, block[1], first, shared, lane)
             return 0.0
-        bounds = np.linspace(0, len(blocks), LANES + 1).astype(int)
-        lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds.tolist())) if a < b]
 
-        def run(lane: tuple[int, Iterable[tuple[int, int]]]) -> list[float]:
+        score = self._each(plan.whole, trees)
+        self._each(plan.hanging, branch)
+        for block in plan.spine:
+            tables.node_potentials(block, self._part(block))
+        forest.log_absorb_roots(plan.roots, first, *self._starts, shared.belief, shared.message)
+        for block in plan.spine:
+            climb(block, plan.n, first, shared, 0)
+        for block in reversed(plan.spine):
+            score += descend(block, first, shared)
+        self._each(plan.hanging, lambda block, lane: descend(block, first, shared))
+        return score, states
+
+    def _each(self, blocks: tuple[Block, ...], work: Callable[[Block, int], float]) -> float:
+        """Does all blocks, on as many threads as Numba may use; the sum of what they give, added in their order."""
+        bounds = np.linspace(0, len(blocks), LANES + 1).astype(int).tolist()
+        lanes = [(lane, blocks[a:b]) for lane, (a, b) in enumerate(pairwise(bounds)) if a < b]
+
+        def run(lane: tuple[int, tuple[Block, ...]]) -> list[float]:
             return [work(block, lane[0]) for block in lane[1]]
 
         n_threads = min(numba.config.NUMBA_NUM_THREADS, len(lanes))
-        if n_threads == 1 or len(blocks) < LANES:
+        if len(blocks) < LANES:
             return float(sum(work(block, 0) for block in blocks))
+        if n_threads == 1:
+            return float(sum(value for lane in lanes for value in run(lane)))
         with ThreadPoolExecutor(n_threads) as pool:
             return float(sum(value for found in pool.map(run, lanes) for value in found))
 
-    def _open(self, block: tuple[int, int], linear: bool) -> tuple[float, bool]:
-        """Beliefs of a block before any message. Returns the log of what was taken out; whether the linear range holds."""
-        start = self._plan.state_start[block[0] : block[1] + 1]
-        nodes, belief = self._nodes[start[0] : start[-1]], self._belief[start[0] : start[-1]]
+    def _n_states(self, block: Block) -> int:
+        return int(self._plan.state_start[block[1]] - self._plan.state_start[block[0]])
+
+    def _part(self, block: Block) -> np.ndarray:
+        """A block's beliefs among those of all trees with a spine."""
+        start = self._plan.state_start
+        return self._shared.belief[start[block[0]] - start[self._first] : start[block[1]] - start[self._first]]
+
+    def _nodes(self, tables: AbstractForestTables, block: Block, out: np.ndarray, linear: bool) -> float:
+        """Beliefs before any message. Returns the log of what was taken out of linear ones; nan where their range fails."""
+        tables.node_potentials(block, out)
+        if not linear or exp_in_place(out) <= forest.WIDE:
+            return 0.0
+        tables.node_potentials(block, out)
+        return _shifted(self._plan.state_start[block[0] : block[1] + 1], out)
+
+    def _edges(self, tables: AbstractForestTables, block: Block, lane: int, linear: bool) -> tuple[np.ndarray, float]:
+        """The edges' tables, in the lane's buffer, and as `_nodes`."""
+        cell = self._plan.cell[block[0] : block[1] + 1]
+        out = self._desks[lane].edges[: int(cell[-1] - cell[0])]
+        tables.edge_potentials(block, out)
+        if not linear or exp_in_place(out) <= forest.WIDE:
+            return out, 0.0
+        tables.edge_potentials(block, out)
+        return out, _shifted(cell, out)
+
+    def _climb(self, block: Block, stop: int, first: int, edges: np.ndarray, desk: _Desk, linear: bool) -> float:
+        """Up a block. Returns the log of what was taken out, roots and all; nan where the linear range does not hold."""
         if not linear:
-            belief[:] = nodes
-            return 0.0, True
-        if largest_magnitude(nodes) <= forest.WIDE:
-            exp_into(nodes, belief)
-            return 0.0, True
-        belief[:] = nodes
-        scale, ok = forest.shift(start - start[0], belief)
-        exp_in_place(belief)
-        return scale, ok
+            return float(forest.log_up(*block, stop, first, *self._plan.geometry, edges, desk.belief, desk.message))
+        value, ok = self._up(*block, stop, first, *self._geometry, edges, desk.belief, desk.message)
+        return float(value) if ok else np.nan
 
-    def _log_tables(self, block: tuple[int, int], lane: int) -> np.ndarray:
-        tables = self._scratch[lane][: int(self._plan.cell[block[1]] - self._plan.cell[block[0]])]
-        self._source(*block, tables)
-        return tables
-
-    def _tables(self, block: tuple[int, int], linear: bool, lane: int) -> tuple[np.ndarray, float, bool]:
-        """A block's tables; linear ones with the log of what was taken out, and whether their range holds."""
-        tables = self._log_tables(block, lane)
-        if not linear:
-            return tables, 0.0, True
-        scale, ok = 0.0, True
-        if largest_magnitude(tables) > forest.WIDE:
-            start = self._plan.cell[block[0] : block[1] + 1]
-            scale, ok = forest.shift(start - start[0], tables)
-        exp_in_place(tables)
-        return tables, scale, ok
-
-    def _up(self, block: tuple[int, int], stop: int, tables: np.ndarray, linear: bool) -> tuple[float, bool]:
-        arguments = (*block, stop, *self._plan.geometry, tables, self._belief, self._message)
+    def _descend(self, block: Block, first: int, edges: np.ndarray, desk: _Desk, linear: bool) -> None:
         if linear:
-            value, ok = forest.up(*arguments)
-            return float(value), bool(ok)
-        return float(forest.log_up(*arguments)), True
+            self._down(*block, first, *self._geometry, edges, desk.belief, desk.message)
+        else:
+            forest.log_down(*block, first, *self._plan.geometry, edges, desk.belief, desk.message)
 
-    def _down(self, block: tuple[int, int], tables: np.ndarray, linear: bool) -> None:
-        sweep = forest.down if linear else forest.log_down
-        sweep(*block, *self._plan.geometry, tables, self._belief, self._message)
+
+def _shifted(start: np.ndarray, values: np.ndarray) -> float:
+    """Takes the largest value off each table and makes exponentials; what was taken in all, nan where the rest is too wide."""
+    taken, ok = forest.shift(start - start[0], values)
+    exp_in_place(values)
+    return float(taken) if ok else np.nan
+
+
+@dataclass(frozen=True)
+class _FlatTables(AbstractForestTables):
+    """Log potentials and marginals that stand in flat arrays, in the order of the scopes.
+
+    Args:
+        states: from positions to the nodes' arrays; see `ForestPlan.states_of`.
+        table_start: where each factor's table begins.
+        nodes, factors: marginals, to be filled.
+    """
+
+    plan: ForestPlan
+    states: np.ndarray
+    table_start: np.ndarray
+    potentials: Potentials
+    nodes: np.ndarray
+    factors: np.ndarray
+
+    def _states_of(self, block: Block) -> np.ndarray:
+        return self.states[self.plan.state_start[block[0]] : self.plan.state_start[block[1]]]
+
+    def node_potentials(self, block: Block, out: np.ndarray) -> None:
+        out[:] = self.potentials.nodes[self._states_of(block)]
+
+    def edge_potentials(self, block: Block, out: np.ndarray) -> None:
+        forest.gather(*block, self.plan.edge, self.plan.cell, self.table_start, self.potentials.factors, out)
+
+    def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
+        self.nodes[self._states_of(block)] = nodes
+        forest.scatter(*block, self.plan.edge, self.plan.cell, self.table_start, edges, self.factors)
 
 
 @dataclass(frozen=True)
@@ -344,27 +394,18 @@ class ForestInference(AbstractInference):
     def _sweep(self) -> ForestSweep:
         return ForestSweep(self.plan)
 
-    def _source(self, table_start: np.ndarray, factors: np.ndarray) -> Source:
-        plan = self.plan
-        return lambda lo, hi, out: forest.gather(lo, hi, plan.edge, plan.cell, table_start, factors, out)
+    def _tables(self, potentials: Potentials) -> _FlatTables:
+        full, whole = self.scopes.full(potentials)
+        nodes, factors = np.empty_like(whole.nodes), np.empty_like(whole.factors)
+        return _FlatTables(self.plan, self._states, full.table_start, whole, nodes, factors)
 
     def marginals(self, potentials: Potentials) -> Marginals:
-        plan = self.plan
-        full, whole = self.scopes.full(potentials)
-        nodes, factors = np.empty(len(whole.nodes)), np.empty(len(whole.factors))
-
-        def sink(lo: int, hi: int, tables: np.ndarray, lane: int) -> None:
-            forest.scatter(lo, hi, plan.edge, plan.cell, full.table_start, tables, factors)
-
-        source = self._source(full.table_start, whole.factors)
-        log_partition, found = self._sweep.marginals(whole.nodes[self._states], source, sink)
-        nodes[self._states] = found
-        return Marginals(log_partition, nodes, self.scopes.of_full(factors), Verdict("exact"))
+        tables = self._tables(potentials)
+        log_partition = self._sweep.marginals(tables)
+        return Marginals(log_partition, tables.nodes, self.scopes.of_full(tables.factors), Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        full, whole = self.scopes.full(potentials)
-        source = self._source(full.table_start, whole.factors)
-        score, found = self._sweep.map_states(whole.nodes[self._states], source)
+        score, found = self._sweep.map_states(self._tables(potentials))
         states = np.empty(self.scopes.n_nodes, dtype=np.int32)
         states[self.plan.order] = found
         return MapStates(score, states, score, Verdict("exact"))

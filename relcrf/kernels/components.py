@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from numba import njit
+from numba import boolean, int32
+
+from relcrf.kernels.compile import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def find(parent, node):  # type: ignore[no-untyped-def]
     """The representative of a node's component, its lowest node; paths are halved on the way.
 
@@ -18,7 +20,7 @@ def find(parent, node):  # type: ignore[no-untyped-def]
     return node
 
 
-@njit(cache=True, nogil=True)
+@kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
 def unite(parent, first, second, keep):  # type: ignore[no-untyped-def]
     """Joins the components of `first[k]` and `second[k]` wherever both may be joined.
 
@@ -34,7 +36,7 @@ def unite(parent, first, second, keep):  # type: ignore[no-untyped-def]
                 parent[a] = b
 
 
-@njit(cache=True, nogil=True)
+@kernel((int32[::1],))
 def flatten(parent):  # type: ignore[no-untyped-def]
     """Makes every node's parent its representative."""
     for node in range(len(parent)):

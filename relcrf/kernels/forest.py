@@ -3,7 +3,8 @@
 A forest is laid out by positions: children stand before their parents, and each tree, or part of one, in one run, so that
 its tables pass through the cache once on the way up and once on the way down. A *block* is such a run, `lo` to `hi`;
 its tables are in a flat array that begins at `cell[lo]`. A table is row-major; its rows are the states of the parent where
-`parent_first`, else those of the child.
+`parent_first`, else those of the child. Beliefs and messages are in flat arrays that begin at position `first`: a block of
+whole trees needs none but its own.
 
 Sums are linear, in products of exponentials, and take no logarithm but of a tree's total. Whatever leaves the
 range in which that is exact is noticed (`ok` is False), and the block is done again in the log domain, where weights of 1e4
@@ -13,7 +14,15 @@ and potentials of -inf (what cannot be) do no harm: `log_up` and `log_down`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+
+FLAT, INDEX = float64[::1], int64[::1]
+BLOCK = (int64, int64, int64)
+GEOMETRY = (int32[::1], boolean[::1], int32[::1], INDEX, INDEX, INDEX)
+TABLES = (FLAT, FLAT, FLAT)
+ROOTS = (int64, int32[::1], INDEX, INDEX, FLAT, FLAT)
 
 U = np.uint64
 """Indices without a sign: Numba asks of every signed one whether it counts from the end, and then nothing is vectorised."""
@@ -24,11 +33,14 @@ FAST = {"contract", "reassoc", "nsz"}
 WIDE = 200.0
 """Log potentials up to this size are exponentiated as they are: e^200 is 1e87."""
 
+SHORT = 9
+"""Rows below this length are not worth a vector: numbers one by one, with their sum in a register, are faster."""
+
 LEAST, MOST = 1e-100, 1e100
 """Products are kept within this range, by taking a factor out."""
 
 
-@njit(cache=True, nogil=True)
+@kernel((int64, int32[:, ::1]))
 def topological_order(n_nodes, edges):  # type: ignore[no-untyped-def]
     """Breadth-first order of every tree of a forest, roots first.
 
@@ -81,7 +93,7 @@ def topological_order(n_nodes, edges):  # type: ignore[no-untyped-def]
     return order, parent, parent_edge, is_forest
 
 
-@njit(cache=True, nogil=True)
+@kernel((int32[::1], int32[::1], int32[::1], int64))
 def layout(order, parent, cardinality, limit):  # type: ignore[no-untyped-def]
     """Positions of all nodes, children before parents, and where the runs begin that can be done on their own.
 
@@ -156,7 +168,7 @@ def layout(order, parent, cardinality, limit):  # type: ignore[no-untyped-def]
     return placed, start[: n_runs + 1], n_whole, n_runs - n_whole
 
 
-@njit(cache=True, nogil=True)
+@kernel((INDEX, INDEX, int64))
 def group_runs(start, cost, limit):  # type: ignore[no-untyped-def]
     """Joins runs that follow each other to blocks that cost at most `limit`, or are one run.
 
@@ -179,7 +191,7 @@ def group_runs(start, cost, limit):  # type: ignore[no-untyped-def]
     return blocks[: n + 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def gather(lo, hi, edge, cell, table_start, factors, out):  # type: ignore[no-untyped-def]
     """Brings the tables of a block's edges, which lie anywhere in `factors`, into their order."""
     for v in range(lo, hi):
@@ -189,7 +201,7 @@ def gather(lo, hi, edge, cell, table_start, factors, out):  # type: ignore[no-un
                 out[here + c] = factors[there + c]
 
 
-@njit(cache=True, nogil=True)
+@kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
 def scatter(lo, hi, edge, cell, table_start, tables, factors):  # type: ignore[no-untyped-def]
     """The way back of `gather`."""
     for v in range(lo, hi):
@@ -199,7 +211,7 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):  # type: ignore[n
                 factors[there + c] = tables[here + c]
 
 
-@njit(cache=True, nogil=True)
+@kernel((INDEX, FLAT))
 def shift(start, values):  # type: ignore[no-untyped-def]
     """Takes the largest value of each table off it.
 
@@ -228,7 +240,7 @@ def shift(start, values):  # type: ignore[no-untyped-def]
     return total, ok
 
 
-@njit(inline="always")
+@kernel(inline="always")
 def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
     """`belief[own + a] *= message[start + a]` for a < k, all linear.
 
@@ -253,8 +265,10 @@ def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
     return taken, ok
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def up(lo, hi, stop, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
+def up(  # type: ignore[no-untyped-def]
+    lo, hi, stop, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
+):
     """Messages from children to parents. The marginals of roots are then in `belief`.
 
     Args:
@@ -266,10 +280,11 @@ def up(lo, hi, stop, parent, parent_first, cardinality, state_start, message_sta
     Returns:
         log of all factors that were taken out, those of roots being their sums; ok.
     """
+    state_base, message_base = state_start[first], message_start[first]
     log_scale = 0.0
     for v in range(lo, hi):
         p = parent[v]
-        n, own = U(cardinality[v]), U(state_start[v])
+        n, own = U(cardinality[v]), U(state_start[v] - state_base)
         if p < 0:
             total = 0.0
             for x in range(n):
@@ -281,7 +296,7 @@ def up(lo, hi, stop, parent, parent_first, cardinality, state_start, message_sta
             for x in range(n):
                 belief[own + x] *= total
             continue
-        k, out, c = U(cardinality[p]), U(message_start[v]), U(cell[v] - cell[lo])
+        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - cell[lo])
         if parent_first[v]:
             for a in range(k):
                 total = 0.0
@@ -298,29 +313,32 @@ def up(lo, hi, stop, parent, parent_first, cardinality, state_start, message_sta
                 for a in range(k):
                     message[out + a] += tables[c + a] * here
         if p < stop:
-            taken, ok = _absorb(k, U(state_start[p]), belief, out, message)
+            taken, ok = _absorb(k, U(state_start[p] - state_base), belief, out, message)
             log_scale += taken
             if not ok:
                 return log_scale, False
     return log_scale, True
 
 
-@njit(cache=True, nogil=True)
-def absorb_roots(roots, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
+@kernel((INDEX, *ROOTS))
+def absorb_roots(roots, first, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
     """Multiplies the messages of hanging subtrees into the spine. Returns as `up`."""
+    state_base, message_base = state_start[first], message_start[first]
     log_scale = 0.0
     for r in range(len(roots)):
         p = parent[roots[r]]
         k = U(state_start[p + 1] - state_start[p])
-        taken, ok = _absorb(k, U(state_start[p]), belief, U(message_start[roots[r]]), message)
+        taken, ok = _absorb(
+            k, U(state_start[p] - state_base), belief, U(message_start[roots[r]] - message_base), message
+        )
         log_scale += taken
         if not ok:
             return log_scale, False
     return log_scale, True
 
 
-@njit(cache=True, nogil=True, fastmath=FAST, error_model="numpy")
-def down(lo, hi, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+@kernel((*BLOCK, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
+def down(lo, hi, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
     """Marginals from parents to children: `P(a, x) = P(a) / message(a) * table(a, x) belief(x)`, without a cancellation.
 
     Args:
@@ -328,6 +346,7 @@ def down(lo, hi, parent, parent_first, cardinality, state_start, message_start, 
         belief: parents hold their marginals, and so do all positions of the block afterwards.
         message: as `up` leaves it; overwritten.
     """
+    state_base, message_base = state_start[first], message_start[first]
     largest = 1
     for v in range(lo, hi):
         largest = max(largest, cardinality[v])
@@ -336,13 +355,24 @@ def down(lo, hi, parent, parent_first, cardinality, state_start, message_start, 
         p = parent[v]
         if p < 0:
             continue
-        n, own = U(cardinality[v]), U(state_start[v])
-        k, above = U(cardinality[p]), U(state_start[p])
-        ratio, c = U(message_start[v]), U(cell[v] - cell[lo])
+        n, own = U(cardinality[v]), U(state_start[v] - state_base)
+        k, above = U(cardinality[p]), U(state_start[p] - state_base)
+        ratio, c = U(message_start[v] - message_base), U(cell[v] - cell[lo])
         for a in range(k):
             below = message[ratio + a]
             message[ratio + a] = belief[above + a] / below if below > 0.0 else 0.0
-        if parent_first[v]:
+        if parent_first[v] and n < SHORT:
+            for x in range(n):
+                here = belief[own + x]
+                total = 0.0
+                at = c + x
+                for a in range(k):
+                    joint = message[ratio + a] * tables[at] * here
+                    tables[at] = joint
+                    total += joint
+                    at += n
+                belief[own + x] = total
+        elif parent_first[v]:
             for x in range(n):
                 sums[x] = 0.0
             for a in range(k):
@@ -366,18 +396,21 @@ def down(lo, hi, parent, parent_first, cardinality, state_start, message_start, 
                 c += k
 
 
-@njit(cache=True, nogil=True)
-def log_up(lo, hi, stop, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES))
+def log_up(  # type: ignore[no-untyped-def]
+    lo, hi, stop, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
+):
     """As `up`, in the log domain throughout. Returns the log partition of the block's roots, -inf where nothing can be."""
+    state_base, message_base = state_start[first], message_start[first]
     log_partition = 0.0
     for v in range(lo, hi):
         p = parent[v]
-        own = belief[state_start[v] : state_start[v + 1]]
+        own = belief[state_start[v] - state_base : state_start[v + 1] - state_base]
         if p < 0:
             log_partition += _normalise(own)
             continue
         k = cardinality[p]
-        out = message[message_start[v] : message_start[v] + k]
+        out = message[message_start[v] - message_base : message_start[v] - message_base + k]
         start = cell[v] - cell[lo]
         step = 1 if parent_first[v] else k
         for a in range(k):
@@ -393,11 +426,11 @@ def log_up(lo, hi, stop, parent, parent_first, cardinality, state_start, message
             out[a] = top
         if p < stop:
             for a in range(k):
-                belief[state_start[p] + a] += out[a]
+                belief[state_start[p] - state_base + a] += out[a]
     return log_partition
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _normalise(values):  # type: ignore[no-untyped-def]
     """Overwrites log values by their softmax, or by nan where all are -inf; returns their log-sum-exp."""
     top = -np.inf
@@ -415,18 +448,22 @@ def _normalise(values):  # type: ignore[no-untyped-def]
     return top + np.log(total)
 
 
-@njit(cache=True, nogil=True)
-def log_absorb_roots(roots, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
+@kernel((INDEX, *ROOTS))
+def log_absorb_roots(roots, first, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
     """As `absorb_roots`, in the log domain; also of `max_up`."""
+    state_base, message_base = state_start[first], message_start[first]
     for r in range(len(roots)):
         p = parent[roots[r]]
         for a in range(state_start[p + 1] - state_start[p]):
-            belief[state_start[p] + a] += message[message_start[roots[r]] + a]
+            belief[state_start[p] - state_base + a] += message[message_start[roots[r]] - message_base + a]
 
 
-@njit(cache=True, nogil=True)
-def log_down(lo, hi, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+@kernel((*BLOCK, *GEOMETRY, *TABLES))
+def log_down(  # type: ignore[no-untyped-def]
+    lo, hi, first, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message
+):
     """As `down`, with tables, messages and the block's own beliefs in the log domain; parents hold marginals."""
+    state_base, message_base = state_start[first], message_start[first]
     largest = 1
     for v in range(lo, hi):
         largest = max(largest, cardinality[v])
@@ -435,13 +472,13 @@ def log_down(lo, hi, parent, parent_first, cardinality, state_start, message_sta
         p = parent[v]
         if p < 0:
             continue
-        own = belief[state_start[v] : state_start[v + 1]]
-        above = belief[state_start[p] : state_start[p + 1]]
+        own = belief[state_start[v] - state_base : state_start[v + 1] - state_base]
+        above = belief[state_start[p] - state_base : state_start[p + 1] - state_base]
         start = cell[v] - cell[lo]
         step = 1 if parent_first[v] else len(above)
         sums[: len(own)] = 0.0
         for a in range(len(above)):
-            from_below = message[message_start[v] + a]
+            from_below = message[message_start[v] - message_base + a]
             c = start + (a * len(own) if parent_first[v] else a)
             for x in range(len(own)):
                 if from_below == -np.inf:
@@ -454,21 +491,35 @@ def log_down(lo, hi, parent, parent_first, cardinality, state_start, message_sta
             own[x] = sums[x]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES, int32[::1]), error_model="numpy")
 def max_up(  # type: ignore[no-untyped-def]
-    lo, hi, stop, parent, parent_first, cardinality, state_start, message_start, cell, tables, belief, message, choice
+    lo,
+    hi,
+    stop,
+    first,
+    parent,
+    parent_first,
+    cardinality,
+    state_start,
+    message_start,
+    cell,
+    tables,
+    belief,
+    message,
+    choice,
 ):
     """Max-product from children to parents, on log potentials.
 
     Args:
         choice: for each state of the parent the child's best state, laid out as `message`; of equal ones the lowest.
     """
+    state_base, message_base = state_start[first], message_start[first]
     for v in range(lo, hi):
         p = parent[v]
         if p < 0:
             continue
-        n, own = U(cardinality[v]), U(state_start[v])
-        k, out, c = U(cardinality[p]), U(message_start[v]), U(cell[v] - cell[lo])
+        n, own = U(cardinality[v]), U(state_start[v] - state_base)
+        k, out, c = U(cardinality[p]), U(message_start[v] - message_base), U(cell[v] - cell[lo])
         over_child = U(1) if parent_first[v] else k
         over_parent = n if parent_first[v] else U(1)
         for a in range(k):
@@ -484,21 +535,22 @@ def max_up(  # type: ignore[no-untyped-def]
             choice[out + a] = chosen
             c += over_parent
         if p < stop:
-            above = U(state_start[p])
+            above = U(state_start[p] - state_base)
             for a in range(k):
                 belief[above + a] += message[out + a]
 
 
-@njit(cache=True, nogil=True)
-def max_down(lo, hi, parent, state_start, message_start, belief, choice, states):  # type: ignore[no-untyped-def]
+@kernel((*BLOCK, int32[::1], INDEX, INDEX, FLAT, int32[::1], int32[::1]))
+def max_down(lo, hi, first, parent, state_start, message_start, belief, choice, states):  # type: ignore[no-untyped-def]
     """The best states of a block, parents first. Returns the score of its roots."""
+    state_base, message_base = state_start[first], message_start[first]
     score = 0.0
     for v in range(hi - 1, lo - 1, -1):
         p = parent[v]
         if p >= 0:
-            states[v] = choice[message_start[v] + states[p]]
+            states[v] = choice[message_start[v] - message_base + states[p]]
             continue
-        own = belief[state_start[v] : state_start[v + 1]]
+        own = belief[state_start[v] - state_base : state_start[v + 1] - state_base]
         best = 0
         for x in range(1, len(own)):
             if own[x] > own[best]:

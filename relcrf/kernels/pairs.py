@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+
+PAIRS = (int32[:, ::1], int32[::1])
+FLAT, INDEX = float64[::1], int64[::1]
 
 
-@njit(cache=True, nogil=True)
+@kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT))
 def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):  # type: ignore[no-untyped-def]
     """Normalises `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
 
@@ -35,7 +40,7 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
         log_partition[e] = top + np.log(total)
 
 
-@njit(cache=True, nogil=True)
+@kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT))
 def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_table):  # type: ignore[no-untyped-def]
     """Adds the row and column sums of every pair's table to its two nodes."""
     for e in range(len(edges)):
@@ -49,7 +54,7 @@ def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_t
                 node_table[state_start[j] + y] += value
 
 
-@njit(cache=True, nogil=True)
+@kernel((*PAIRS, INDEX, FLAT, FLAT))
 def mutual_information(edges, cardinality, table_start, edge_table, out):  # type: ignore[no-untyped-def]
     """`sum p(x, y) log p(x, y) / (p(x) p(y))` in nats for every pair's joint marginals; never below 0."""
     largest = 0

@@ -1,32 +1,191 @@
-"""Kruskal's sweep over edges that are already in order."""
+"""Kruskal's algorithm that sorts no more edges than it must.
+
+The heaviest edges are taken out by a threshold, sorted and swept; what they have connected is dropped from the rest
+before the next ones are taken out. Most edges are never sorted.
+
+Source: Osipov, Sanders & Singler, The filter-Kruskal minimum spanning tree algorithm (2009), with the thresholds given.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+from relcrf.kernels.components import find
+
+DIGIT_BITS = 11
+"""Of a digit of the radix sort: its 2,048 counters stay in the nearest cache."""
+
+BLOCK = 256
+"""Edges whose ends are read together."""
+
+_ZERO = np.uint64(0)
+_SIGN = np.uint64(1 << 63)
+_ALL = np.uint64((1 << 64) - 1)
+_BITS = np.uint64(DIGIT_BITS)
+_DIGIT = np.uint64((1 << DIGIT_BITS) - 1)
 
 
-@njit(cache=True, nogil=True)
-def kruskal(n_nodes, edges, order, chosen):  # type: ignore[no-untyped-def]
-    """Marks the edges that join two trees, going through them in `order`. `chosen` is overwritten, shape (n_edges,)."""
-    leader = np.arange(n_nodes)
-    left = n_nodes - 1
-    for k in range(len(chosen)):
-        chosen[k] = False
-    for k in range(len(order)):
-        if left == 0:
+@kernel()
+def _heaviest_first(weight, edge):  # type: ignore[no-untyped-def]
+    """Sorts edges by falling weight, with equal ones as they were: a stable radix sort of all 64 bits.
+
+    Args:
+        weight: of all edges. edge: indices, shape (n,), int32; overwritten.
+
+    Returns:
+        The sorted indices, shape (n,); `edge` itself or another array.
+    """
+    n = len(edge)
+    value = np.empty(n)
+    for k in range(n):
+        value[k] = weight[edge[k]] + 0.0  # -0.0 becomes 0.0, its equal
+    key = value.view(np.uint64)
+    highest = _ZERO
+    for k in range(n):
+        # Floats as integers of the same order: of the negative ones all bits are turned, of the others the sign.
+        key[k] = key[k] ^ (_ALL if key[k] & _SIGN else _SIGN)
+        highest = max(highest, key[k])
+    farthest = _ZERO
+    for k in range(n):
+        key[k] = highest - key[k]
+        farthest = max(farthest, key[k])
+    n_digits = 0
+    while farthest:
+        farthest >>= _BITS
+        n_digits += 1
+    count = np.zeros((n_digits, 1 << DIGIT_BITS), dtype=np.int64)
+    for k in range(n):
+        left = key[k]
+        for digit in range(n_digits):
+            count[digit, np.int64(left & _DIGIT)] += 1
+            left >>= _BITS
+    other_key = np.empty(n, dtype=np.uint64)
+    other_edge = np.empty(n, dtype=np.int32)
+    for digit in range(n_digits):
+        shift = np.uint64(digit) * _BITS
+        position = count[digit]
+        if position[np.int64((key[0] >> shift) & _DIGIT)] == n:
+            continue  # all have the same digit
+        start = 0
+        for d in range(len(position)):
+            stop = start + int(position[d])
+            position[d] = start
+            start = stop
+        for k in range(n):
+            slot = np.int64((key[k] >> shift) & _DIGIT)
+            to = position[slot]
+            position[slot] = to + 1
+            other_key[to] = key[k]
+            other_edge[to] = edge[k]
+        key, other_key = other_key, key
+        edge, other_edge = other_edge, edge
+    return edge
+
+
+@kernel()
+def _split(weight, threshold, heavy, light):  # type: ignore[no-untyped-def]
+    """Writes the indices of the edges of at least the threshold to `heavy`, of the others to `light`, both in order.
+
+    Returns:
+        How many are heavy, and whether no weight is NaN.
+    """
+    n_heavy = 0
+    n_light = 0
+    n_numbers = 0
+    for e in range(len(weight)):
+        w = weight[e]
+        is_heavy = w >= threshold
+        heavy[n_heavy] = e
+        light[n_light] = e
+        n_heavy += is_heavy
+        n_light += not is_heavy
+        n_numbers += w == w
+    return n_heavy, n_numbers == len(weight)
+
+
+@kernel()
+def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, light):  # type: ignore[no-untyped-def]
+    """As `_split`, of the candidates whose ends are in different trees.
+
+    Args:
+        leader: of every node the leader of its tree, and never another node.
+        candidates: indices of edges. heavy, light: overwritten; `light` may be the same array as `candidates`.
+
+    Returns:
+        How many are heavy and how many are light.
+    """
+    n_heavy = 0
+    n_light = 0
+    for k in range(len(candidates)):
+        e = candidates[k]
+        # Without branches, which would be guessed wrong every third time: what is not counted is overwritten.
+        is_open = leader[edges[e, 0]] != leader[edges[e, 1]]
+        is_heavy = weight[e] >= threshold
+        heavy[n_heavy] = e
+        light[n_light] = e
+        n_heavy += is_open & is_heavy
+        n_light += is_open & (not is_heavy)
+    return n_heavy, n_light
+
+
+@kernel()
+def _sweep(edges, order, leader, missing, chosen):  # type: ignore[no-untyped-def]
+    """Joins the trees that the edges connect, one edge after the other, until `missing` have been chosen.
+
+    Returns:
+        How many are missing still.
+    """
+    ends = np.empty((BLOCK, 2), dtype=np.int32)
+    for start in range(0, len(order), BLOCK):
+        stop = min(start + BLOCK, len(order))
+        # Reads that do not wait for each other. Who leads a node now is, further on, still above it in its tree.
+        for k in range(start, stop):
+            ends[k - start, 0] = leader[edges[order[k], 0]]
+            ends[k - start, 1] = leader[edges[order[k], 1]]
+        for k in range(start, stop):
+            a = find(leader, ends[k - start, 0])
+            b = find(leader, ends[k - start, 1])
+            if a != b:
+                leader[max(a, b)] = min(a, b)
+                chosen[order[k]] = True
+                missing -= 1
+                if missing == 0:
+                    return 0
+    return missing
+
+
+@kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
+def maximum_forest(n_nodes, edges, weight, thresholds, chosen):  # type: ignore[no-untyped-def]
+    """Marks the edges of the maximum spanning forest; of equal weights the lower index is taken first.
+
+    Args:
+        edges: shape (n_edges, 2). weight: shape (n_edges,).
+        thresholds: falling weights; edges between two of them are sorted together. Any will do: they are for speed.
+        chosen: shape (n_edges,), all False.
+
+    Returns:
+        False where a weight is NaN, and then nothing is marked.
+    """
+    leader = np.arange(n_nodes, dtype=np.int32)
+    missing = n_nodes - 1
+    heavy = np.empty(len(weight), dtype=np.int32)
+    rest = np.empty(len(weight), dtype=np.int32)
+    n_heavy = 0
+    n_rest = 0
+    for k in range(len(thresholds) + 1):
+        threshold = thresholds[k] if k < len(thresholds) else -np.inf
+        if k == 0:
+            n_heavy, all_numbers = _split(weight, threshold, heavy, rest)
+            n_rest = len(weight) - n_heavy
+            if not all_numbers:
+                return False
+        else:
+            for v in range(n_nodes):  # leaders are never higher than those they lead, and so are final already
+                leader[v] = leader[leader[v]]
+            n_heavy, n_rest = _split_unconnected(leader, edges, weight, threshold, rest[:n_rest], heavy, rest)
+        missing = _sweep(edges, _heaviest_first(weight, heavy[:n_heavy]), leader, missing, chosen)
+        if missing == 0 or n_rest == 0:
             break
-        e = order[k]
-        a = edges[e, 0]
-        b = edges[e, 1]
-        while leader[a] != a:
-            leader[a] = leader[leader[a]]
-            a = leader[a]
-        while leader[b] != b:
-            leader[b] = leader[leader[b]]
-            b = leader[b]
-        if a != b:
-            # The lower number leads, with path halving: near-constant depth and the same result on every run.
-            leader[max(a, b)] = min(a, b)
-            chosen[e] = True
-            left -= 1
+    return True

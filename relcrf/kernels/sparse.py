@@ -7,38 +7,76 @@ what a bag of words is, and saves two thirds of its bytes.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float32, float64, int32, int64
+
+from relcrf.kernels.compile import kernel, read_only
+
+MATRIX = float64[:, ::1]
+CSR = (*(read_only(array) for array in (int64[::1], int32[::1], float32[::1])), MATRIX, int64[::1], MATRIX)
+KEYED = tuple((int32[::1], values, MATRIX, MATRIX) for values in (float32[:, ::1], float64[:, ::1]))
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
-def add_dense_scores(values, weights, out):  # type: ignore[no-untyped-def]
-    """`out += values @ weights` for few columns; shapes (n, d), (d, n_patterns), (n, n_patterns).
+@kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"}, error_model="numpy")
+def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
+    """`out += values @ weights`, or `=` where `out` is fresh; shapes (n, d), (d, n_patterns), (n, n_patterns).
 
-    BLAS is made for large d, and its bits depend on the number of its threads.
+    For few columns: BLAS is made for many, and its bits depend on the number of its threads. Three columns at a time, so
+    that a row of `out` is read and written a third as often.
     """
-    n_patterns = U(weights.shape[1])
+    n_columns, n_patterns = U(values.shape[1]), U(weights.shape[1])
     for row in range(U(values.shape[0])):
-        for d in range(U(values.shape[1])):
-            value = values[row, d]
+        done = n_columns % U(3)
+        if fresh and done == 0 and n_columns > 0:
+            first, second, third = values[row, 0], values[row, 1], values[row, 2]
             for pattern in range(n_patterns):
-                out[row, pattern] += value * weights[d, pattern]
+                out[row, pattern] = (
+                    first * weights[0, pattern] + second * weights[1, pattern] + third * weights[2, pattern]
+                )
+            done = U(3)
+        elif fresh:
+            value = values[row, 0] if done > 0 else 0.0
+            for pattern in range(n_patterns):
+                out[row, pattern] = value * weights[0, pattern] if done > 0 else 0.0
+            for d in range(U(1), done):
+                for pattern in range(n_patterns):
+                    out[row, pattern] += values[row, d] * weights[d, pattern]
+        else:
+            for d in range(done):
+                for pattern in range(n_patterns):
+                    out[row, pattern] += values[row, d] * weights[d, pattern]
+        for d in range(done, n_columns, U(3)):
+            e, f = d + U(1), d + U(2)
+            first, second, third = values[row, d], values[row, e], values[row, f]
+            for pattern in range(n_patterns):
+                out[row, pattern] += (
+                    first * weights[d, pattern] + second * weights[e, pattern] + third * weights[f, pattern]
+                )
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"}, error_model="numpy")
 def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
-    """`out += values.T @ residual`, the adjoint of `add_dense_scores`."""
-    n_patterns = U(out.shape[1])
-    for row in range(U(values.shape[0])):
-        for d in range(U(values.shape[1])):
+    """`out += values.T @ residual`, the adjoint of `dense_scores`; three rows at a time."""
+    n_rows, n_columns, n_patterns = U(values.shape[0]), U(values.shape[1]), U(out.shape[1])
+    threes = n_rows - n_rows % U(3)
+    for row in range(U(0), threes, U(3)):
+        second, third = row + U(1), row + U(2)
+        for d in range(n_columns):
+            a, b, c = values[row, d], values[second, d], values[third, d]
+            for pattern in range(n_patterns):
+                out[d, pattern] += (
+                    a * residual[row, pattern] + b * residual[second, pattern] + c * residual[third, pattern]
+                )
+    for row in range(threes, n_rows):
+        for d in range(n_columns):
             value = values[row, d]
             for pattern in range(n_patterns):
                 out[d, pattern] += value * residual[row, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(CSR)
 def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[no-untyped-def]
     """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
@@ -47,32 +85,32 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
         weights: shape (n_columns, n_patterns).
         out: overwritten, shape (len(rows), n_patterns).
     """
-    n_patterns = weights.shape[1]
+    n_patterns = U(weights.shape[1])
     implicit = len(values) == 0
-    for k in range(len(rows)):
+    for k in range(U(len(rows))):
         for pattern in range(n_patterns):
             out[k, pattern] = 0.0
-        for entry in range(row_start[rows[k]], row_start[rows[k] + 1]):
+        for entry in range(U(row_start[rows[k]]), U(row_start[rows[k] + 1])):
             value = 1.0 if implicit else values[entry]
-            c = column[entry]
+            c = U(column[entry])
             for pattern in range(n_patterns):
                 out[k, pattern] += value * weights[c, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(CSR)
 def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
     """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
-    n_patterns = out.shape[1]
+    n_patterns = U(out.shape[1])
     implicit = len(values) == 0
-    for k in range(len(rows)):
-        for entry in range(row_start[rows[k]], row_start[rows[k] + 1]):
+    for k in range(U(len(rows))):
+        for entry in range(U(row_start[rows[k]]), U(row_start[rows[k] + 1])):
             value = 1.0 if implicit else values[entry]
-            c = column[entry]
+            c = U(column[entry])
             for pattern in range(n_patterns):
                 out[c, pattern] += value * residual[k, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(*KEYED)
 def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
     """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
     n_patterns = weights.shape[1]
@@ -88,7 +126,7 @@ def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
                 out[row, pattern] += value * weights[feature, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel(*KEYED)
 def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def]
     """Adjoint of `keyed_scores`."""
     n_patterns = out.shape[1]

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+
+TERMS = (*[int32[::1]] * 5, int64[::1])
+CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 
-@njit(cache=True, nogil=True)
+@kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]))
 def add_tables(  # type: ignore[no-untyped-def]
     scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out
 ):
@@ -35,7 +40,7 @@ def add_tables(  # type: ignore[no-untyped-def]
                         out[cell] += score[pattern] * patterns[state, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel((float64[::1], float64[:, ::1], *TERMS, float64[:, ::1]))
 def collect_tables(  # type: ignore[no-untyped-def]
     tables, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual
 ):
@@ -56,7 +61,7 @@ def collect_tables(  # type: ignore[no-untyped-def]
                         row[pattern] += value * patterns[state, pattern]
 
 
-@njit(cache=True, nogil=True)
+@kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]))
 def add_cliques(scores, patterns, base, stride, cardinality, start, out):  # type: ignore[no-untyped-def]
     """As `add_tables`, for tables over any number of nodes: shapes (n_terms, arity) of `stride` and `cardinality`."""
     shared = scores.shape[0] == 1
@@ -88,7 +93,7 @@ def add_cliques(scores, patterns, base, stride, cardinality, start, out):  # typ
             left = k >= 0
 
 
-@njit(cache=True, nogil=True)
+@kernel((float64[::1], float64[:, ::1], *CLIQUES, float64[:, ::1]))
 def collect_cliques(tables, patterns, base, stride, cardinality, start, residual):  # type: ignore[no-untyped-def]
     """Adjoint of `add_cliques`."""
     shared = residual.shape[0] == 1

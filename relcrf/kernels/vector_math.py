@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import float64, types
 from numba.extending import intrinsic
+
+from relcrf.kernels.compile import kernel
 
 LOWEST = -708.0
 HIGHEST = 709.0
@@ -45,7 +47,7 @@ def _float(typing_context: Any, x: Any) -> Any:
     return types.float64(types.int64), generate
 
 
-@njit(inline="always")
+@kernel(inline="always")
 def exp(x):  # type: ignore[no-untyped-def]
     """See the module. Only in functions whose sums may not be rearranged: no `reassoc`, no `fastmath=True`."""
     y = x if x >= LOWEST else LOWEST
@@ -69,23 +71,20 @@ def exp(x):  # type: ignore[no-untyped-def]
     return p * scale if x >= LOWEST else 0.0
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((float64[::1], float64[::1]), fastmath={"contract"}, error_model="numpy")
 def exp_into(x, out):  # type: ignore[no-untyped-def]
-    """`out[i] = exp(x[i])`; two arrays of shape (n,) that do not overlap."""
+    """`out[i] = exp(x[i])`; two arrays of shape (n,) that do not overlap. Returns as `exp_in_place`."""
+    top = np.int64(0)
     for i in range(len(x)):
+        bits = _bits(x[i]) & np.int64(0x7FFFFFFFFFFFFFFF)
+        top = bits if bits > top else top
         out[i] = exp(x[i])
+    return _float(top)
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+@kernel((float64[::1],), fastmath={"contract"}, error_model="numpy")
 def exp_in_place(x):  # type: ignore[no-untyped-def]
-    """`x[i] = exp(x[i])`, shape (n,)."""
-    for i in range(len(x)):
-        x[i] = exp(x[i])
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def largest_magnitude(x):  # type: ignore[no-untyped-def]
-    """The largest absolute value of an array of shape (n,); inf and nan are larger than any number.
+    """`x[i] = exp(x[i])`, shape (n,). Returns the largest magnitude that was there; inf and nan are larger than any number.
 
     Magnitudes are compared as bits, whose order is the same: that vectorises, while the comparison of floats does not.
     """
@@ -93,4 +92,5 @@ def largest_magnitude(x):  # type: ignore[no-untyped-def]
     for i in range(len(x)):
         bits = _bits(x[i]) & np.int64(0x7FFFFFFFFFFFFFFF)
         top = bits if bits > top else top
+        x[i] = exp(x[i])
     return _float(top)

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.forest import LANES, ForestInference, ForestPlan, ForestSweep
+from relcrf.inference.forest import LANES, AbstractForestTables, Block, ForestInference, ForestPlan, ForestSweep
 from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
@@ -80,28 +80,49 @@ class ForestLikelihood:
         return evidence_tables(self.graph, self.states)
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        nodes = self.graph.node_log_potentials(weights)
-        log_partition, expected = self._run(weights, nodes)
+        log_partition, expected = self._run(weights, None)
         if (self.states >= 0).all():
             # The score is linear in the weights, and the observed counts are its coefficients.
             return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
-        clamped, observed = self._run(weights, nodes + self._evidence)
+        clamped, observed = self._run(weights, self._evidence)
         return log_partition - clamped, expected - observed
 
-    def _run(self, weights: np.ndarray, nodes: np.ndarray) -> tuple[float, np.ndarray]:
-        """Log partition and expected counts."""
-        graph, first_edge = self.graph, self._first_edge
-        counts = np.zeros((LANES, graph.graph.layout.size))
+    def _run(self, weights: np.ndarray, evidence: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Log partition and expected counts, of all or given the evidence."""
+        counts = np.zeros((LANES, self.graph.graph.layout.size))
+        tables = _WeightedTables(self.graph, self._first_edge, weights, evidence, counts)
+        return self._sweep.marginals(tables), counts.sum(axis=0)
 
-        def source(lo: int, hi: int, out: np.ndarray) -> None:
-            graph.edge_log_potentials(weights, int(first_edge[lo]), int(first_edge[hi]), out)
 
-        def sink(lo: int, hi: int, tables: np.ndarray, lane: int) -> None:
-            graph.add_edge_counts(tables, counts[lane], int(first_edge[lo]), int(first_edge[hi]))
+@dataclass(frozen=True)
+class _WeightedTables(AbstractForestTables):
+    """Tables that are made of features and weights when a sweep comes by, and whose marginals are counted at once.
 
-        log_partition, marginals = self._sweep.marginals(nodes, source, sink)
-        graph.add_node_counts(marginals, counts[0])
-        return log_partition, counts.sum(axis=0)
+    Args:
+        evidence: added to the node tables; None is nothing.
+        counts: one row a lane, shape (LANES, layout.size).
+    """
+
+    graph: ReducedGraph
+    first_edge: np.ndarray
+    weights: np.ndarray
+    evidence: np.ndarray | None
+    counts: np.ndarray
+
+    def _edges(self, block: Block) -> tuple[int, int]:
+        return int(self.first_edge[block[0]]), int(self.first_edge[block[1]])
+
+    def node_potentials(self, block: Block, out: np.ndarray) -> None:
+        self.graph.node_log_potentials(self.weights, *block, out)
+        if self.evidence is not None:
+            out += self.evidence[self.graph.state_start[block[0]] : self.graph.state_start[block[1]]]
+
+    def edge_potentials(self, block: Block, out: np.ndarray) -> None:
+        self.graph.edge_log_potentials(self.weights, *self._edges(block), out)
+
+    def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
+        self.graph.add_node_counts(nodes, self.counts[lane], *block)
+        self.graph.add_edge_counts(edges, self.counts[lane], *self._edges(block))
 
 
 @dataclass(frozen=True)

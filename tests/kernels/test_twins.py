@@ -176,19 +176,23 @@ def test_exponentials():
     same = x.copy()
     vector_math.exp_in_place(same)
     np.testing.assert_array_equal(same, out)
-    assert vector_math.largest_magnitude(np.array([3.0, -7.0, 0.0])) == 7.0
-    assert vector_math.largest_magnitude(np.array([3.0, -np.inf])) == np.inf
-    assert not vector_math.largest_magnitude(np.array([np.inf, np.nan])) <= 1e308
-    assert vector_math.largest_magnitude(np.empty(0)) == 0.0
+    for values, largest in (([3.0, -7.0, 0.0], 7.0), ([3.0, -np.inf], np.inf), ([], 0.0)):
+        assert vector_math.exp_in_place(np.array(values)) == largest
+        assert vector_math.exp_into(np.array(values), np.empty(len(values))) == largest
+    assert not vector_math.exp_in_place(np.array([1.0, np.nan, np.inf])) <= 1e308
 
 
-def test_dense():
+@pytest.mark.parametrize("n_columns", range(8))
+def test_dense(n_columns):
     rng = np.random.default_rng(5)
-    values, weights, out = rng.normal(size=(9, 3)), rng.normal(size=(3, 4)), rng.normal(size=(9, 4))
+    values, weights, out = rng.normal(size=(9, n_columns)), rng.normal(size=(n_columns, 4)), rng.normal(size=(9, 4))
     expected = out + values @ weights
-    sparse.add_dense_scores(values, weights, out)
+    sparse.dense_scores(values, weights, False, out)
     np.testing.assert_allclose(out, expected)
-    gradient, residual = rng.normal(size=(3, 4)), rng.normal(size=(9, 4))
+    out[:] = np.nan
+    sparse.dense_scores(values, weights, True, out)
+    np.testing.assert_allclose(out, values @ weights)
+    gradient, residual = rng.normal(size=(n_columns, 4)), rng.normal(size=(9, 4))
     expected = gradient + values.T @ residual
     sparse.accumulate_dense(values, residual, gradient)
     np.testing.assert_allclose(gradient, expected)

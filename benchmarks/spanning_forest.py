@@ -1,0 +1,166 @@
+"""Maximum spanning forests beside SciPy: seconds of CPU on the same edges, and the same total weight.
+
+    python benchmarks/spanning_forest.py
+
+Each graph has a process of its own, in which no memory is left over from another. The graphs are simple, since SciPy
+adds up parallel edges, and have no weight of 0, which SciPy takes for no edge. A last check, on a graph with parallel
+edges, loops and equal weights, is against Kruskal's algorithm as it stands in books.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.sparse import coo_matrix, csr_matrix
+from scipy.sparse.csgraph import minimum_spanning_tree
+
+from relcrf.structure.spanning_forest import maximum_spanning_forest
+
+CASES = {"a tenth": (100_000, 1_000_000), "sparse": (1_000_000, 10_000_000), "dense": (4_500, 10_000_000)}
+
+
+def simple_graph(rng: np.random.Generator, n_nodes: int, n_edges: int) -> tuple[np.ndarray, np.ndarray]:
+    """Different edges i < j in random order, shape (n_edges, 2), and their weights above 0."""
+    n_pairs = n_nodes * (n_nodes - 1) // 2
+    if n_edges > n_pairs // 2:
+        low, high = np.triu_indices(n_nodes, 1)
+        pairs = np.column_stack((low, high)).astype(np.int32)
+    else:
+        drawn = rng.integers(n_nodes, size=(n_edges + n_edges // 50, 2))
+        drawn = drawn[drawn[:, 0] != drawn[:, 1]]
+        code = np.unique(drawn.min(axis=1) * n_nodes + drawn.max(axis=1))
+        pairs = np.column_stack((code // n_nodes, code % n_nodes)).astype(np.int32)
+    edges = pairs[rng.permutation(len(pairs))[:n_edges]]
+    assert len(edges) == n_edges
+    return edges, 1.0 - rng.random(n_edges)
+
+
+def kruskal(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    """The edges of the maximum spanning forest, ascending: a stable sort, and every edge looked at in turn."""
+    leader = list(range(n_nodes))
+    chosen = []
+    pairs = edges.tolist()
+    for e in np.argsort(-weight, kind="stable").tolist():
+        a, b = pairs[e]
+        while leader[a] != a:
+            leader[a] = a = leader[leader[a]]
+        while leader[b] != b:
+            leader[b] = b = leader[leader[b]]
+        if a != b:
+            leader[a] = b
+            chosen.append(e)
+    return np.sort(np.array(chosen, dtype=np.int64))
+
+
+def negated(n_nodes: int, edges: np.ndarray, weight: np.ndarray) -> csr_matrix:
+    """What SciPy is given, as it finds the minimum."""
+    return coo_matrix((-weight, (edges[:, 0], edges[:, 1])), shape=(n_nodes, n_nodes)).tocsr()
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.process_time()
+    found = work()
+    return time.process_time() - start, found
+
+
+def memory(name: str) -> int:
+    """A line of this process's status, in bytes."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
+
+
+def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
+    """Median seconds of CPU of relcrf and of SciPy from the edge list and from a matrix, one after the other."""
+    edges, weight = simple_graph(np.random.default_rng(n_nodes), n_nodes, n_edges)
+    maximum_spanning_forest(2, edges[:0], weight[:0])  # compiles, or reads what is compiled
+    ctypes.CDLL(None).malloc_trim(0)  # what making the graph took and gave back is not to hide what comes now
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
+    chosen = maximum_spanning_forest(n_nodes, edges, weight)
+    peak = memory("VmHWM") - before
+    ours, theirs, built = [], [], []
+    for _ in range(rounds):
+        seconds, chosen = timed(lambda: maximum_spanning_forest(n_nodes, edges, weight))
+        ours.append(seconds)
+        building, matrix = timed(lambda: negated(n_nodes, edges, weight))
+        seconds, tree = timed(lambda: minimum_spanning_tree(matrix))  # noqa: B023  (called at once)
+        theirs.append(building + seconds)
+        built.append(seconds)
+    total, reference = float(weight[chosen].sum()), -float(tree.sum())
+    assert len(chosen) == tree.nnz
+    assert abs(total - reference) <= 1e-9 * reference
+    return {
+        "relcrf": median(ours),
+        "scipy": median(theirs),
+        "scipy_prebuilt": median(built),
+        "peak_over_edges": peak / (edges.nbytes + weight.nbytes),
+    }
+
+
+def run(name: str, rounds: int) -> dict[str, float]:
+    """`measure` in a fresh process."""
+    command = [sys.executable, __file__, "--measure", name, "--rounds", str(rounds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def same_as_in_books(n_nodes: int, n_edges: int) -> bool:
+    """Whether relcrf takes the very edges of `kruskal` where edges are parallel, loops and of equal weights."""
+    rng = np.random.default_rng(0)
+    edges = rng.integers(n_nodes, size=(n_edges, 2)).astype(np.int32)
+    weights = (rng.integers(-3, 4, size=n_edges).astype(float), np.ones(n_edges), rng.normal(size=n_edges))
+    return all(np.array_equal(maximum_spanning_forest(n_nodes, edges, w), kruskal(n_nodes, edges, w)) for w in weights)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
+    parser.add_argument("--quick", action="store_true", help="one round, and a smaller last check")
+    parser.add_argument("--measure", choices=CASES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(*CASES[options.measure], options.rounds)))
+        return
+    console = Console()
+    columns = ("nodes", "edges", "relcrf", "SciPy", "matrix given", "ratio", "memory")
+    table = Table(*columns, title="CPU in ns an edge; memory over that of the edges")
+    found = {}
+    for name, (n_nodes, n_edges) in CASES.items():
+        console.print(f"{name}: {n_nodes:,} nodes, {n_edges:,} edges")
+        row = found[name] = run(name, 1 if options.quick else options.rounds)
+        each = [f"{row[k] / n_edges * 1e9:.1f}" for k in ("relcrf", "scipy", "scipy_prebuilt")]
+        ratio = f"{row['scipy'] / row['relcrf']:.1f}"
+        table.add_row(f"{n_nodes:,}", f"{n_edges:,}", *each, ratio, f"{row['peak_over_edges']:.2f}")
+    console.print(table)
+    same = same_as_in_books(2_000, 100_000 if options.quick else 1_000_000)
+    console.print(f"parallel edges, loops and equal weights: {'the' if same else 'NOT the'} edges of a stable sort")
+    result = {
+        "ratio_scipy": found["sparse"]["scipy"] / found["sparse"]["relcrf"],
+        "ratio_scipy_dense": found["dense"]["scipy"] / found["dense"]["relcrf"],
+        "ratio_scipy_prebuilt": found["sparse"]["scipy_prebuilt"] / found["sparse"]["relcrf"],
+        "ratio_scipy_prebuilt_dense": found["dense"]["scipy_prebuilt"] / found["dense"]["relcrf"],
+        "growth_10x": found["sparse"]["relcrf"] / found["a tenth"]["relcrf"],
+        "peak_over_edges": max(row["peak_over_edges"] for row in found.values()),
+        "same_as_in_books": same,
+        "seconds": {name: row["relcrf"] for name, row in found.items()},
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""The warmup command."""
+
+from __future__ import annotations
+
+import time
+
+from relcrf.cli.output import JsonOption, console, print_json, table, watching
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.kernels.compile import cache_folder
+from relcrf.kernels.warmup import compile_all, missing
+
+
+def warmup(as_json: JsonOption = False) -> None:
+    """Compile the numeric kernels now, so that the first training need not wait for it.
+
+    Example: relcrf warmup
+    """
+    start = time.perf_counter()
+    folder = cache_folder()
+    if folder.path is None:
+        hint = "set NUMBA_CACHE_DIR to a folder that you can write to"
+        raise UsageError(Diagnostic("E314", folder.note, hint=hint))
+    names = missing()
+    seconds = {}
+    with watching(quiet=as_json or not names) as watch:
+        for name, taken in compile_all(names):
+            seconds[name] = taken
+            watch.progress.update(
+                watch.task, description="compiling", total=len(names), completed=len(seconds), note=name
+            )
+    total = time.perf_counter() - start
+    if as_json:
+        print_json({"folder": str(folder.path), "compiled": seconds, "seconds": total})
+        return
+    if names:
+        slowest = sorted(seconds.items(), key=lambda item: -item[1])
+        table(f"{len(names)} kernels compiled in {total:.1f} seconds", ("kernel", "seconds"), slowest)
+    else:
+        console.print("Nothing was to be compiled.")
+    console.print(f"The compiled kernels are in {folder.path}", soft_wrap=True, highlight=False)

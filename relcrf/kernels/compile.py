@@ -1,0 +1,233 @@
+"""How kernels are compiled, and the folder that keeps the compiled ones from one process to the next.
+
+Numba's cache is pickled, so a folder is used only where nobody else can have put something: where the user says
+(`NUMBA_CACHE_DIR`), beside the package's own code, or in a folder of the user's own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import pickle
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from numba import config, njit, types
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+@dataclass(frozen=True)
+class CacheFolder:
+    """Where compiled kernels are kept.
+
+    Args:
+        path: the folder; None where no place was found, and every process compiles for itself.
+        private: nobody else may be able to write to it, as its place is open to others.
+        note: why it is not the place that one would expect; empty where it is.
+    """
+
+    path: Path | None
+    private: bool = False
+    note: str = ""
+
+    def is_usable(self) -> bool:
+        """Makes the folder where it is not there; whether it can be written to and locked, and is as private as asked."""
+        if self.path is None:
+            return False
+        try:
+            for place in (*reversed(self.path.parents), self.path):
+                if not place.exists():
+                    place.mkdir(mode=0o700, exist_ok=True)
+            if self.private and not _is_private(self.path):
+                return False
+            tempfile.TemporaryFile(dir=self.path).close()
+            with _locked(self.path):
+                return True
+        except OSError:
+            return False
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether nobody but this user and root can write to the folder, or put another in its place."""
+    if folder.is_symlink():
+        return False
+    real = folder.resolve()
+    for place in (real, *real.parents):
+        status = place.stat()
+        if status.st_uid not in (os.getuid(), 0):
+            return False
+        others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if others_write and (place == real or not status.st_mode & stat.S_ISVTX):
+            return False
+    return real.stat().st_uid == os.getuid()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes and threads from reading and adding compiled kernels."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)
+
+
+@cache
+def cache_folder() -> CacheFolder:
+    """The folder of compiled kernels, chosen once in a process.
+
+    `NUMBA_CACHE_DIR` where it is set; else `__pycache__` of this package where it can be written to; else
+    `$XDG_CACHE_HOME/relcrf/kernels` (by default in `~/.cache`); else a folder of the user's own among the temporary ones.
+    """
+    # One folder for each installation: two versions would throw out each other's kernels.
+    own = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
+    note = ""
+    if config.CACHE_DIR:
+        asked = CacheFolder(Path(config.CACHE_DIR).absolute() / own)
+        if asked.is_usable():
+            return asked
+        note = f"NUMBA_CACHE_DIR is {config.CACHE_DIR}, where compiled kernels cannot be written; "
+    homes = (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache"))
+    home = next((Path(place) for place in homes if os.path.isabs(place)), None)
+    places = [CacheFolder(PACKAGE / "__pycache__", note=note and f"{note}they are in {PACKAGE / '__pycache__'}")]
+    if home is not None:
+        folder = home / "relcrf" / "kernels" / own
+        places.append(CacheFolder(folder, private=True, note=note and f"{note}they are in {folder}"))
+    folder = Path(tempfile.gettempdir()) / f"relcrf_{os.getuid()}_{own}"
+    places.append(CacheFolder(folder, private=True, note=f"{note}compiled kernels are kept in {folder} only"))
+    nowhere = CacheFolder(None, note=f"{note}no folder can keep compiled kernels: every process compiles its own")
+    return next((place for place in places if place.is_usable()), nowhere)
+
+
+@cache
+def _source_stamp() -> str:
+    """Of all kernels together: a compiled one holds those of other files that it calls."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Tells Numba our folder."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._line = function.__code__.co_firstlineno
+
+    def get_cache_path(self) -> str:
+        return str(cache_folder().path)
+
+    def get_source_stamp(self) -> str:
+        return _source_stamp()
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:
+        return cls(py_func)
+
+
+class _Files(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
+class _KernelCache(FunctionCache):  # type: ignore[misc]
+    """Numba's cache of one kernel, for several processes at once.
+
+    Numba alone numbers its files by an index that it reads before and writes after: two processes that compile one kernel
+    for different types can give both the same number, and the code of the one is then run for the types of the other.
+    """
+
+    _impl_class = _Files
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        folder = cache_folder()
+        if folder.path is None or not folder.is_usable():  # what is temporary may have been cleared away since
+            return None
+        with _locked(folder.path):
+            try:
+                return super().load_overload(sig, target_context)
+            except (EOFError, pickle.UnpicklingError):  # a machine that lost its power, or a full disk
+                self.flush()
+                return None
+
+    def holds(self, signature: tuple[Any, ...], target_context: Any) -> bool:
+        """Whether the code for these types is there; it is not read."""
+        folder = cache_folder()
+        if folder.path is None or not folder.is_usable():
+            return False
+        with _locked(folder.path):
+            try:
+                name = self._cache_file._load_index().get(self._index_key(signature, target_context.codegen()))
+            except (EOFError, pickle.UnpicklingError):
+                return False
+        return name is not None and (folder.path / name).exists()
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        folder = cache_folder()
+        if folder.path is not None and folder.is_usable():
+            with _locked(folder.path):
+                super().save_overload(sig, data)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled function and the types of arguments that users meet."""
+
+    dispatcher: Any
+    signatures: tuple[tuple[Any, ...], ...]
+
+    def is_kept(self) -> bool:
+        """Whether the cache has the code for all these types."""
+        kept = self.dispatcher._cache
+        if not isinstance(kept, _KernelCache):
+            return False
+        return all(kept.holds(signature, self.dispatcher.targetctx) for signature in self.signatures)
+
+    def compile(self) -> None:
+        """Compiles for all these types, or reads what is compiled."""
+        for signature in self.signatures:
+            self.dispatcher.compile(signature)
+
+
+DECLARED: dict[str, Kernel] = {}
+"""The kernels of the modules that have been imported, by `module.function`."""
+
+
+def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compiles a function by Numba when it is first called, without the interpreter's lock, and keeps the result.
+
+    Args:
+        signatures: the types of arguments that it is called with, for `relcrf warmup`. None for one that only other
+            kernels call: it is compiled with them.
+        label: tells functions of one name apart, which a factory makes.
+        options: of `numba.njit`, such as `fastmath`.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Any:
+        dispatcher = njit(nogil=True, **options)(function)
+        if config.DISABLE_JIT:
+            return dispatcher
+        if cache_folder().path is not None:
+            dispatcher._cache = _KernelCache(function)
+        name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}{label}"
+        DECLARED[name] = Kernel(dispatcher, signatures)
+        return dispatcher
+
+    return decorate
+
+
+def read_only(array: Any) -> Any:
+    """The type of the same array where it may not be written to, as one that comes from a file."""
+    return types.Array(array.dtype, array.ndim, array.layout, readonly=True)

@@ -1,0 +1,129 @@
+"""`relcrf warmup` compiles all that users meet: in processes of their own, with an empty cache."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import relcrf_command
+from tables import small_web, write_tables
+
+from relcrf.cli import main, warmup
+from relcrf.kernels.compile import CacheFolder
+from relcrf.resources import shipped
+
+TO_BE_CONVERTED = ("gibbs",)
+"""Modules whose kernels are not yet under `@kernel`."""
+
+KEPT = """
+import sys
+from pathlib import Path
+from numba.core.dispatcher import Dispatcher
+from relcrf.kernels.compile import cache_folder
+from relcrf.kernels.warmup import every_kernel, missing
+
+assert not missing()
+declared = {id(kernel.dispatcher) for kernel in every_kernel().values()}
+n = 0
+for name, module in list(sys.modules.items()):
+    if name.startswith("relcrf.kernels.") and not name.endswith(TO_BE_CONVERTED):
+        for function in vars(module).values():
+            if isinstance(function, Dispatcher) and function.__module__ == name:
+                n += 1
+                base = f"{name.rpartition('.')[2]}.{function.__name__}"
+                assert id(function) in declared, f"{base} is not declared by @kernel"
+                if function.targetoptions.get("inline") == "always":
+                    continue  # it has no code of its own
+                assert list(cache_folder().path.glob(f"{base}-*.nbc")), f"no warmup compiles {base}"
+assert n >= 10
+"""
+
+WORK = """
+import sys
+from pathlib import Path
+from relcrf.cli.main import run
+from relcrf.kernels.compile import DECLARED
+
+def relcrf(*arguments):
+    sys.argv = ["relcrf", *map(str, arguments)]
+    try:
+        run()
+    except SystemExit as end:
+        assert not end.code
+
+folder, web, model = map(Path, sys.argv[1:])
+keyed = folder / "keyed.rcrf"
+keyed.write_text(
+    "domain S = { a, b }\\nentity E { predict d : S school : string }\\nrelation R(x: E, y: E)\\n"
+    "template prior(e: E) over e.d per e.school\\n"
+    "template linked(x: E, y: E) where R(x, y) over x.d, y.d per x.school\\n"
+)
+for name, (text, data) in {"web": (model, web), "keyed": (keyed, folder / "keyed_tables")}.items():
+    for backend in ("ess", "pseudo", "local"):
+        for again in range(2):
+            out = folder / f"{name}_{backend}_{again}"
+            kept = ["--keep", folder / f"{name}_blocks"] if backend == "ess" or again else []
+            relcrf("train", text, "--data", data, "--out", out, "--backend", backend, *kept)
+            relcrf("predict", out, "--data", data, "--out", out / "found.csv")
+relcrf("train", model, "--data", web, "--out", folder / "shards", "--workers", 1)
+found = {name: [str(s) for s in k.dispatcher.stats.cache_misses] for name, k in DECLARED.items()}
+assert sum(len(k.dispatcher.signatures) for k in DECLARED.values()) >= 5
+assert not any(found.values()), {name: s for name, s in found.items() if s}
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory):
+    """Runs Python with a cache of compiled kernels that was empty at first."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))}
+
+    def run(*arguments):
+        done = subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr + done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def warm(python):
+    return json.loads(python("-m", "relcrf.cli.main", "warmup", "--json"))
+
+
+def test_every_kernel_is_compiled_once(python, warm):
+    assert warm["compiled"] and all(seconds > 0 for seconds in warm["compiled"].values())
+    python("-c", KEPT.replace("TO_BE_CONVERTED", repr(TO_BE_CONVERTED)))
+    again = json.loads(python("-m", "relcrf.cli.main", "warmup", "--json"))
+    assert again["compiled"] == {}
+    assert again["folder"] == warm["folder"]
+    assert "Nothing was to be compiled" in python("-m", "relcrf.cli.main", "warmup")
+
+
+def test_training_and_prediction_compile_nothing_then(python, warm, tmp_path):
+    web = small_web(tmp_path / "web_tables", pages=30)
+    people = [{"id": f"e{k}", "d": None if k % 5 == 0 else "ab"[k % 2], "school": f"s{k % 3}"} for k in range(20)]
+    links = [{"x": f"e{k}", "y": f"e{(k * 7 + 2) % 20}"} for k in range(20)]
+    write_tables(tmp_path / "keyed_tables", e=people, r=links)
+    before = sorted(Path(warm["folder"]).iterdir())
+    python("-c", WORK, tmp_path, web, shipped("models", "webkb.rcrf"))
+    assert sorted(Path(warm["folder"]).iterdir()) == before  # of the workers, too
+
+
+def test_help(capsys, monkeypatch):
+    code, out, _ = relcrf_command(capsys, monkeypatch, "warmup", "--help")
+    assert code == 0 and "Example: relcrf warmup" in out
+
+
+def test_without_a_folder_nothing_can_be_kept(capsys, monkeypatch):
+    monkeypatch.setattr(warmup, "cache_folder", lambda: CacheFolder(None, note="no folder can keep compiled kernels"))
+    code, _, err = relcrf_command(capsys, monkeypatch, "warmup")
+    assert code == 2
+    assert "E314" in err and "NUMBA_CACHE_DIR" in err
+
+
+def test_a_place_that_one_would_not_expect_is_noted(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(main, "cache_folder", lambda: CacheFolder(tmp_path, note="kernels are elsewhere"))
+    _, _, err = relcrf_command(capsys, monkeypatch, "check", shipped("models", "webkb.rcrf"))
+    assert "note: kernels are elsewhere" in err

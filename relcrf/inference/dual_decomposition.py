@@ -67,7 +67,7 @@ class DualDecomposition(AbstractInference):
                     return 0.0
                 states = np.empty(self.scopes.n_nodes, dtype=np.int32)
                 kernel.decode(factors, *potentials, order, message_start, message, alive.copy(), states)
-                if not kernel.send(factors, *potentials, order[::-1], backward, message_start, message, alive):
+                if not kernel.send(factors, *potentials, order[::-1].copy(), backward, message_start, message, alive):
                     best = _Best(best.states, -np.inf, -np.inf)
                     return 0.0
                 bound = kernel.upper_bound(factors, *potentials, message_start, message, alive)

@@ -14,10 +14,13 @@ What cannot be is not sent in messages: a state that some factor rules out is st
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64
+
+from relcrf.kernels.compile import kernel
+from relcrf.kernels.factors import FACTORS
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS,))
 def breadth_first(factors):  # type: ignore[no-untyped-def]
     """Nodes in breadth-first order over their factors, shape (n_nodes,)."""
     n_nodes = len(factors.cardinality)
@@ -49,7 +52,7 @@ def breadth_first(factors):  # type: ignore[no-untyped-def]
     return order
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _pull_agreement(factors, weight, place, message_start, message, alive, out):  # type: ignore[no-untyped-def]
     """`pull` of an agreement: all others agree and count its weight, or they are each at their best and do not all agree."""
     f = factors.factor[place]
@@ -81,7 +84,7 @@ def _pull_agreement(factors, weight, place, message_start, message, alive, out):
         out[x] = max(together, free - least)
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def pull(factors, factor_table, place, message_start, message, alive, state, out):  # type: ignore[no-untyped-def]
     """The best that a factor can give each state of one of its nodes, less its messages to the others; into `out`.
 
@@ -130,7 +133,7 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
             state[k] = 0
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _scratch(factors):  # type: ignore[no-untyped-def]
     """The largest cardinality and the largest arity, at least 1."""
     k = 1
@@ -142,7 +145,7 @@ def _scratch(factors):  # type: ignore[no-untyped-def]
     return k, arity
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, float64[::1], float64[::1], int64[::1], boolean[::1], int64[::1], float64[::1], boolean[::1]))
 def send(factors, node_table, factor_table, order, goes_on, message_start, message, alive):  # type: ignore[no-untyped-def]
     """One pass over the nodes.
 
@@ -187,7 +190,7 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, float64[::1], float64[::1], int64[::1], float64[::1], boolean[::1]))
 def upper_bound(factors, node_table, factor_table, message_start, message, alive):  # type: ignore[no-untyped-def]
     """What no joint state can exceed."""
     k, arity = _scratch(factors)
@@ -216,7 +219,7 @@ def upper_bound(factors, node_table, factor_table, message_start, message, alive
     return bound
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, float64[::1], float64[::1], int64[::1], int64[::1], float64[::1], boolean[::1], int32[::1]))
 def decode(factors, node_table, factor_table, order, message_start, message, alive, states):  # type: ignore[no-untyped-def]
     """Sets one node after the other, in `order` from the end, to what is best given those set and the messages.
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64, types
+
+from relcrf.kernels.compile import kernel
 
 NOISE = 0.1
 """Share of the draws of `search` at broken rules that look at nothing, so that it leaves dead ends."""
@@ -36,7 +38,14 @@ class Factors(NamedTuple):
     touch: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+_INT32, _INT64 = int32[::1], int64[::1]
+FACTORS = types.NamedTuple(
+    (_INT32, _INT64, _INT64, _INT32, _INT64, _INT64, boolean[::1], _INT64, _INT64, _INT64), Factors
+)
+"""The type of `Factors` as they are made."""
+
+
+@kernel()
 def row(first, last, place, other, node, stride, states):  # type: ignore[no-untyped-def]
     """How far into its table a factor's nodes lead with their states, without those at two places.
 
@@ -51,7 +60,7 @@ def row(first, last, place, other, node, stride, states):  # type: ignore[no-unt
     return step
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def agreed(first, last, place, other, node, states):  # type: ignore[no-untyped-def]
     """The state that these nodes have; -1 where they differ, -2 where there are none. See `row`."""
     common = -2
@@ -65,7 +74,7 @@ def agreed(first, last, place, other, node, states):  # type: ignore[no-untyped-
     return common
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def conditional(factors, node_table, factor_table, v, states, value, broken):  # type: ignore[no-untyped-def]
     """For each state of a node, the others at theirs: the sum of what is finite, and how many rules it breaks.
 
@@ -106,7 +115,7 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):  #
                 value[x] += weight
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, float64[::1], float64[::1], int64, int32[::1]))
 def ascend(factors, node_table, factor_table, most, states):  # type: ignore[no-untyped-def]
     """Sets each node to its best state given the others until none changes (iterated conditional modes, Besag 1986).
 
@@ -134,7 +143,7 @@ def ascend(factors, node_table, factor_table, most, states):  # type: ignore[no-
             break
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
 def search(factors, node_table, factor_table, uniform, states):  # type: ignore[no-untyped-def]
     """Draws each node among its states of fewest broken rules, until no rule is broken or the random numbers end.
 

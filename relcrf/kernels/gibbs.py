@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64
 
-from relcrf.kernels.factors import agreed, row
-from relcrf.kernels.sampling import conditional_of, downward, pair_table, upward
+from relcrf.kernels.compile import kernel
+from relcrf.kernels.factors import FACTORS, agreed, row
+from relcrf.kernels.sampling import SETS, conditional_of, downward, pair_table, upward
+
+SWEEPS = (
+    (FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], boolean, int32[::1])
+    + (float64[::1],) * 4
+    + (int64[::1],)
+)
+"""Types of what both kinds of sweeps take."""
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables):  # type: ignore[no-untyped-def]
     """Probabilities of set `s` given all other nodes, after `upward`: of nodes that count here, and of factors owned here.
 
@@ -70,7 +78,7 @@ def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chan
                         tables[at + y * stride[other]] += joint[y * n + x]
 
 
-@njit(cache=True, nogil=True)
+@kernel(SWEEPS)
 def sweeps(  # type: ignore[no-untyped-def]
     factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken
 ):
@@ -105,7 +113,7 @@ def sweeps(  # type: ignore[no-untyped-def]
                 square[at] += now[at] * now[at]
 
 
-@njit(cache=True, nogil=True)
+@kernel(SWEEPS)
 def single_sweeps(  # type: ignore[no-untyped-def]
     factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken
 ):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import boolean, int64
 
+from relcrf.kernels.compile import kernel
 from relcrf.kernels.components import find
+from relcrf.kernels.factors import FACTORS
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, int64[::1], boolean[::1]))
 def grow(factors, candidates, inside):  # type: ignore[no-untyped-def]
     """Takes one candidate after the other into a set, unless it would close a cycle or be a factor's third.
 
@@ -48,7 +50,7 @@ def grow(factors, candidates, inside):  # type: ignore[no-untyped-def]
                     leader[find(leader, u)] = find(leader, v)
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, int64[::1], boolean[::1]))
 def rooted(factors, candidates, inside):  # type: ignore[no-untyped-def]
     """A set's nodes with parents first, and for each of its touching factors the place of the second node in the set.
 

@@ -14,7 +14,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int64, types
+
+from relcrf.kernels.compile import kernel
+from relcrf.kernels.factors import FACTORS
 
 TIE = 1e-9
 """Expected numbers of broken rules that differ by less than this share of them are the same: they are rounded sums."""
@@ -49,7 +52,11 @@ class Parts(NamedTuple):
     stride_of: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+PARTS = types.NamedUniTuple(int64[::1], len(Parts._fields), Parts)
+"""The type of `Parts` as they are made."""
+
+
+@kernel()
 def _add(weight, log_potential, at, field, broken):  # type: ignore[no-untyped-def]
     if weight > 0.0:
         if log_potential == -np.inf:
@@ -58,7 +65,7 @@ def _add(weight, log_potential, at, field, broken):  # type: ignore[no-untyped-d
             field[at] += weight * log_potential
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _add_pair(  # type: ignore[no-untyped-def]
     n_mine, n_other, step_mine, step_other, factor_table, cell, q, other, target, field, broken
 ):
@@ -78,7 +85,7 @@ def _add_pair(  # type: ignore[no-untyped-def]
         broken[target + x] += rules
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS,))
 def most_nodes(factors):  # type: ignore[no-untyped-def]
     """The largest arity, at least 1."""
     most = 1
@@ -87,7 +94,7 @@ def most_nodes(factors):  # type: ignore[no-untyped-def]
     return most
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _advance(factors, parts, f, state, index):  # type: ignore[no-untyped-def]
     """The next joint state of a factor, the last node fastest, and in `index` its parts' cells; False after the last."""
     start = factors.start[f]
@@ -103,7 +110,7 @@ def _advance(factors, parts, f, state, index):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, PARTS, float64[::1]))
 def products(factors, parts, q):  # type: ignore[no-untyped-def]
     """Sets the tables of all parts of more than one node as if their nodes were independent."""
     for part in range(len(parts.factor)):
@@ -119,7 +126,7 @@ def products(factors, parts, q):  # type: ignore[no-untyped-def]
                 q[parts.table_start[part] + cell] = weight
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def fold(factors, parts, factor_table, part, q, index, state, field, broken):  # type: ignore[no-untyped-def]
     """Adds to a part's table in `field` its factor's expected log potential given the part's state; likewise `broken`.
 
@@ -155,7 +162,20 @@ def fold(factors, parts, factor_table, part, q, index, state, field, broken):  #
         left = _advance(factors, parts, f, state, index)
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    (
+        FACTORS,
+        PARTS,
+        float64[::1],
+        float64[::1],
+        int64,
+        float64[::1],
+        int64[::1],
+        int64[::1],
+        float64[::1],
+        float64[::1],
+    )
+)
 def fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken):  # type: ignore[no-untyped-def]
     """Overwrites a block's nodes and parts in `field` by expected log potentials, in `broken` by expected broken rules."""
     # Arrays are taken out of their tuples once: to do so costs as much as a small pair.
@@ -199,7 +219,7 @@ def fields(factors, parts, node_table, factor_table, b, q, index, state, field, 
             )
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def normalise(value, broken, hard):  # type: ignore[no-untyped-def]
     """Makes of log potentials, in place, a distribution over the states of fewest broken rules; returns its entropy.
 
@@ -228,7 +248,7 @@ def normalise(value, broken, hard):  # type: ignore[no-untyped-def]
     return entropy
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _joint(factors, parts, b, size, field, value):  # type: ignore[no-untyped-def]
     """Adds up `field` of a block's nodes and parts at each of its joint states, the last node fastest; into `value`."""
     value[:size] = 0.0
@@ -241,7 +261,7 @@ def _joint(factors, parts, b, size, field, value):  # type: ignore[no-untyped-de
             value[at] += field[factors.state_start[v] + at // inner % n]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def _part_cells(factors, parts, b, size, part, step, cell):  # type: ignore[no-untyped-def]
     """For each joint state of a block the cell of a part's table; into `cell`.
 
@@ -255,7 +275,20 @@ def _part_cells(factors, parts, b, size, part, step, cell):  # type: ignore[no-u
             cell[at] += at // step[v] % factors.cardinality[v] * parts.stride[p]
 
 
-@njit(cache=True, nogil=True)
+@kernel(
+    (
+        FACTORS,
+        PARTS,
+        float64[::1],
+        float64[::1],
+        int64,
+        int64,
+        boolean,
+        *[float64[::1]] * 3,
+        int64[::1],
+        *[float64[::1]] * 2,
+    )
+)
 def update(  # type: ignore[no-untyped-def]
     factors, parts, node_table, factor_table, first, last, hard, q, field, broken, step, out, entropy
 ):
@@ -316,7 +349,7 @@ def update(  # type: ignore[no-untyped-def]
                     out[cell[at]] += value[at]
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, PARTS, float64[::1], float64[::1], float64[::1]))
 def factor_marginals(factors, parts, factor_table, q, out):  # type: ignore[no-untyped-def]
     """Factor marginals as products of their parts; of an agreement the probability that its nodes agree.
 

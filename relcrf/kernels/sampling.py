@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+from numba import boolean, float64, int32, int64, types
 
-from relcrf.kernels.factors import agreed, row
+from relcrf.kernels.compile import kernel
+from relcrf.kernels.factors import FACTORS, agreed, row
 
 
 class Sets(NamedTuple):
@@ -36,7 +37,12 @@ class Sets(NamedTuple):
     owns: np.ndarray
 
 
-@njit(cache=True, nogil=True)
+_INT32, _INT64 = int32[::1], int64[::1]
+SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, boolean[::1], boolean[::1]), Sets)
+"""The type of `Sets` as they are made."""
+
+
+@kernel()
 def _add_alone(factors, sets, factor_table, first_place, last_place, states, belief):  # type: ignore[no-untyped-def]
     """Adds to the beliefs of positions first_place .. last_place - 1 the factors that have no other node in the set."""
     # Arrays are taken out of their tuples once: to do so costs as much as a small factor.
@@ -62,7 +68,7 @@ def _add_alone(factors, sets, factor_table, first_place, last_place, states, bel
                 belief[first + x] += factor_table[cell + x * stride[place]]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):  # type: ignore[no-untyped-def]
     """Log potentials of a node and its parent, row-major, a row for each state of the parent; into `pair`."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
@@ -86,7 +92,7 @@ def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
                 pair[y * n_child + x] += factor_table[cell + y * stride[other] + x * stride[place]]
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def upward(factors, sets, node_table, factor_table, s, states, belief, pair):  # type: ignore[no-untyped-def]
     """Log of the sum over all that is below each node of set `s`, for each of its states; into `belief`, flat.
 
@@ -119,7 +125,7 @@ def upward(factors, sets, node_table, factor_table, s, states, belief, pair):  #
             belief[state_start[p] + y] += top
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def conditional_of(first, n, belief, pair, y, stay, out):  # type: ignore[no-untyped-def]
     """Probabilities of a node given its parent's state `y` (-1 at roots) and all that is below; into `out`.
 
@@ -146,7 +152,7 @@ def conditional_of(first, n, belief, pair, y, stay, out):  # type: ignore[no-unt
             out[x] /= total
 
 
-@njit(cache=True, nogil=True)
+@kernel()
 def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):  # type: ignore[no-untyped-def]
     """Draws set `s` after `upward`, each node given its parent; into `states`.
 
@@ -170,7 +176,7 @@ def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states)
                     break
 
 
-@njit(cache=True, nogil=True)
+@kernel((FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], int32[:, ::1]))
 def draws(factors, sets, node_table, factor_table, uniform, states):  # type: ignore[no-untyped-def]
     """Independent draws of set 0, which has all nodes.
 

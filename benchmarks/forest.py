@@ -16,6 +16,7 @@ import os
 import statistics
 import time
 import warnings
+from itertools import pairwise
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -85,7 +86,7 @@ class Forest:
         place = np.empty(self.n, dtype=np.int64)
         place[order] = np.arange(self.n)
         levels = []
-        for a, b in zip(bounds[1:-1], bounds[2:], strict=True):
+        for a, b in pairwise(bounds[1:].tolist()):
             order[a:b] = order[a:b][np.argsort(place[self.parent[order[a:b]]], kind="stable")]
             place[order[a:b]] = np.arange(a, b)
             above = place[self.parent[order[a:b]]]
@@ -164,7 +165,7 @@ def pgmax(forest: Forest):
     import jax
     from pgmax import fgraph, fgroup, infer, vgroup
 
-    scopes, potentials = forest.potentials()
+    _, potentials = forest.potentials()
     variables = vgroup.NDVarArray(num_states=forest.k, shape=(forest.n,))
     pairs = [[variables[i], variables[j]] for i, j in forest.edges.tolist()]
     graph = fgraph.FactorGraph(variable_groups=variables)
@@ -187,7 +188,7 @@ def pgmpy(forest: Forest):
     from pgmpy.inference import BeliefPropagation
     from pgmpy.models import DiscreteMarkovNetwork
 
-    scopes, potentials = forest.potentials()
+    _, potentials = forest.potentials()
     network = DiscreteMarkovNetwork(forest.edges.tolist())
     k = forest.k
     factors = [DiscreteFactor([v], [k], np.exp(potentials.nodes[k * v : k * v + k])) for v in range(forest.n)]

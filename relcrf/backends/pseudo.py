@@ -1,4 +1,4 @@
-"""Pseudo-likelihood and Gibbs sampling: for factors of any size, such as transitivity.
+"""Pseudo-likelihood, and approximate inference: for factors of any size, such as transitivity.
 
 Source: Besag, Statistical analysis of non-lattice data (1975); in relational models, Richardson & Domingos (2006).
 """
@@ -11,12 +11,20 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.reduction import Role
-from relcrf.inference.gibbs import GibbsSampler
+from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.gibbs import Gibbs
+from relcrf.inference.mean_field import MeanField
+from relcrf.inference.result import AbstractInference
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
+
+MAX_CELLS = 1 << 27
+"""Cells of all factor tables together: a gigabyte."""
+
+INFERENCE = ("gibbs", "mf")
 
 
 @dataclass(frozen=True)
@@ -30,22 +38,32 @@ class Blankets(AbstractPart):
 
 @dataclass(frozen=True)
 class PseudoBackend(AbstractBackend):
-    """Learns each variable given the labels of its neighbours, and infers by sampling.
+    """Learns each variable given the labels of its neighbours, and infers by sampling or by mean field.
 
     Unlabelled variables take no part in learning, nor does a factor that touches one.
 
     Args:
         l2, max_iterations, tolerance: see `EssBackend`.
-        sweeps, chains, seed: of the sampler, see `GibbsSampler`.
+        inference: `gibbs` or `mf`, see `Gibbs` and `MeanField`.
+        sweeps, chains: of the sampler. seed: of either.
+
+    Raises:
+        UsageError: for any other inference.
     """
 
     name: ClassVar[str] = "pseudo"
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
+    inference: str = "gibbs"
     sweeps: int = 200
     chains: int = 4
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.inference not in INFERENCE:
+            message = f"setting 'inference' of backend 'pseudo' cannot be '{self.inference}'"
+            raise UsageError(Diagnostic("E305", message, hint=f"it takes {listing(INFERENCE)}"))
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
@@ -57,17 +75,24 @@ class PseudoBackend(AbstractBackend):
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": blankets.sizes()[0]})
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
-        sampler = GibbsSampler(
-            problem.graph, problem.roles, problem.states, sweeps=self.sweeps, chains=self.chains, seed=self.seed
-        )
-        try:
-            marginals, states, verdict = sampler.run(vectors["weights"])
-        except ValueError as error:
-            hint = "leave 'by' and 'per' of the largest template out, or use --backend ess"
-            raise UsageError(
-                Diagnostic("E308", f"backend 'pseudo' would need too much memory: {error}", hint=hint)
-            ) from None
-        nodes = sampler.nodes
+        graph = reduce_graph(problem.graph, problem.roles, problem.states)
+        if graph.scopes.table_start[-1] > MAX_CELLS:
+            message = f"backend 'pseudo' would need factor tables of more than {MAX_CELLS} cells"
+            hint = "narrow the 'where' of the largest template, or use --backend ess"
+            raise UsageError(Diagnostic("E308", message, hint=hint))
+        inference, potentials = self._inference(graph.scopes), graph.potentials(vectors["weights"])
+        found, best = inference.marginals(potentials), inference.map_states(potentials)
         return Inferred(
-            nodes.variables, nodes.state_start, marginals, states, nodes.variables[nodes.edges], float("nan"), verdict
+            variables=graph.variables,
+            state_start=graph.state_start,
+            marginals=found.nodes,
+            map_states=best.states,
+            edges=graph.variables[graph.edges],
+            log_partition=found.log_partition,
+            verdict=found.verdict,
         )
+
+    def _inference(self, scopes: Scopes) -> AbstractInference:
+        if self.inference == "mf":
+            return MeanField(scopes, seed=self.seed)
+        return Gibbs(scopes, sweeps=self.sweeps, chains=self.chains, seed=self.seed)

@@ -12,22 +12,6 @@ from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, Terms
 
 
-def nodes_alone(graph: FactorGraph, roles: np.ndarray) -> ReducedGraph:
-    """The free variables as nodes without any factor."""
-    variables = np.flatnonzero(roles == Role.FREE)
-    cardinality = graph.cardinality[variables]
-    return ReducedGraph(
-        graph=graph,
-        variables=variables,
-        cardinality=cardinality,
-        state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
-        edges=np.empty((0, 2), dtype=np.int32),
-        table_start=np.zeros(1, dtype=np.int64),
-        node_terms=(),
-        edge_terms=(),
-    )
-
-
 def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
     """The free variables as nodes, each with its factors at the states of their other variables.
 
@@ -35,9 +19,10 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
         roles: a `Role` for each variable, shape (n_variables,), int8; factors of absent ones are left out.
         states: of all free and clamped variables, shape (n_variables,).
     """
-    alone = nodes_alone(graph, roles)
+    variables = np.flatnonzero(roles == Role.FREE)
+    cardinality = graph.cardinality[variables]
     node_of = np.full(graph.n_variables, -1, dtype=np.int32)
-    node_of[alone.variables] = np.arange(alone.n_nodes, dtype=np.int32)
+    node_of[variables] = np.arange(len(variables), dtype=np.int32)
     terms = []
     for index, group in enumerate(graph.groups):
         present = np.ones(group.n_factors, dtype=bool)
@@ -61,11 +46,11 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
                 terms.append(Terms(index, False, factor, target, base[factor], stride[factor], np.zeros_like(target)))
     return ReducedGraph(
         graph=graph,
-        variables=alone.variables,
-        cardinality=alone.cardinality,
-        state_start=alone.state_start,
-        edges=alone.edges,
-        table_start=alone.table_start,
+        variables=variables,
+        cardinality=cardinality,
+        state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+        edges=np.empty((0, 2), dtype=np.int32),
+        table_start=np.zeros(1, dtype=np.int64),
         node_terms=tuple(terms),
         edge_terms=(),
     )

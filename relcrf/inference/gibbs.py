@@ -1,165 +1,217 @@
 """Gibbs sampling: marginals of graphs with cycles and factors of any size, by chains that visit joint states.
 
-Source: Geman & Geman (1984). Marginals are averages of the conditionals and not of the states (Rao-Blackwell).
+Source: Geman & Geman (1984). Blocks that are forests are drawn as a whole (Hamze & de Freitas 2004). Marginals are averages
+of the conditionals and not of the states (Rao-Blackwell).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.blanket import nodes_alone
-from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
-from relcrf.inference.result import Verdict
-from relcrf.kernels import gibbs
+from relcrf.graph.incidence import factors_of
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.ascent import alone, ascended, find_possible
+from relcrf.inference.convergence import Series
+from relcrf.inference.induced_forests import forest_cover, single_nodes
+from relcrf.inference.iteration import iterate
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.kernels import gibbs as kernel
+from relcrf.kernels.factors import Factors
+from relcrf.kernels.sampling import Sets
 
-MAX_CELLS = 1 << 27
-"""Cells of all factor tables together: a gigabyte."""
+BATCHES = 20
+"""Of each chain: the samples come in so many, for the effective sample size and between looks at the keyboard."""
+
+WARM_UP = BATCHES // 5
+"""Batches before them that do not count."""
+
+DRAWS = 1 << 21
+"""Random numbers that are held at a time: a second of work."""
 
 
 @dataclass(frozen=True)
-class GibbsSampler:
-    """Chains on the free variables of a graph, all others clamped or absent.
+class SampledMarginals(Marginals):
+    """Marginals with what the chains say about themselves.
 
     Args:
-        roles, states: as in `reduce_graph`.
-        sweeps: of each chain that count; a fifth as many come before them and do not.
-        chains: the first starts where each variable alone is best, the others at what each alone would draw.
-        seed: of all random numbers.
+        r_hat: of each node the largest over its states, shape (n_nodes,); 1 is agreement.
+        effective: of each node the smallest over its states, shape (n_nodes,): how many independent samples its
+            probabilities are worth.
     """
 
-    graph: FactorGraph
-    roles: np.ndarray
-    states: np.ndarray
-    sweeps: int = 200
+    r_hat: np.ndarray
+    effective: np.ndarray
+
+    def summary(self) -> dict[str, float]:
+        """Worst and median over the nodes."""
+        if not len(self.r_hat):
+            return {}
+        return {
+            "r_hat_worst": float(self.r_hat.max()),
+            "r_hat_median": float(np.median(self.r_hat)),
+            "effective_worst": float(self.effective.min()),
+            "effective_median": float(np.median(self.effective)),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Gibbs(AbstractInference):
+    """Chains of joint states; the average over them is the answer. It has no log partition (nan).
+
+    The verdict is `converged` where every chain has found joint states that can be, R-hat is at most 1 + `tolerance` and
+    the effective sample size at least `least` at every node. Its residual is the largest R-hat, less 1; inf where a chain
+    is at a joint state that cannot be.
+
+    The first chain starts where each node alone is best, the others at what each alone would draw; where that breaks
+    rules, a joint state that breaks none is searched for. Of rules that cut the possible states into islands a chain
+    sees one only: R-hat tells, if another chain is on another.
+
+    Args:
+        sweeps: of each chain that count, rounded up to whole twentieths; a fifth as many come before and do not.
+        chains: at least one; with one, its two halves are compared.
+        seed: of all random numbers.
+        blocks: `single` draws node by node; `tree` draws sets of nodes that are forests given the rest, each as a whole:
+            more for a sweep, and a sweep costs more.
+        tolerance: see above. least: likewise; where there are fewer samples at all, all of them.
+
+    Raises:
+        ValueError: at the first call, for unknown blocks.
+    """
+
+    scopes: Scopes
+    sweeps: int = 1000
     chains: int = 4
     seed: int = 0
+    blocks: str = "single"
+    tolerance: float = 0.05
+    least: float = 100.0
+    observe: Observer = field(default=silent)
 
-    @cached_property
-    def nodes(self) -> ReducedGraph:
-        """The free variables; what the marginals are of."""
-        return nodes_alone(self.graph, self.roles)
-
-    def run(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, Verdict]:
-        """Marginals, flat as node tables; the best joint state found, shape (n_nodes,); and how far chains disagree.
-
-        The verdict is `converged` where no marginal of a chain is further than 0.1 from the mean of all chains.
+    def marginals(self, potentials: Potentials) -> SampledMarginals:
+        """Averages over all chains.
 
         Raises:
-            ValueError: where the tables of the factors have more than `MAX_CELLS` cells.
+            KeyboardInterrupt: where it comes before the first sample.
         """
-        nodes, order = self.nodes, self.nodes.variables
-        tables = self._tables(weights)
-        rng = np.random.default_rng(self.seed)
-        largest = int(nodes.cardinality.max(initial=1))
-        means, best, best_score = [], np.zeros(len(order), dtype=np.int64), -np.inf
-        for chain in range(self.chains):
-            states = np.maximum(self.states, 0).astype(np.int64)
-            states[order] = self._start(weights, rng if chain else None)
-            gibbs.ascend(100, order, states, self.graph.cardinality, largest, *tables)
-            mass = np.zeros(int(nodes.state_start[-1]))
-            self._advance(max(1, self.sweeps // 5), rng, states, largest, tables, mass)
-            mass[:] = 0.0
-            self._advance(self.sweeps, rng, states, largest, tables, mass)
-            means.append(mass / self.sweeps)
-            gibbs.ascend(100, order, states, self.graph.cardinality, largest, *tables)
-            score = _score(states, tables)
-            if score > best_score:
-                best, best_score = states[order].copy(), score
-        marginals = np.mean(means, axis=0)
-        residual = float(np.abs(np.array(means) - marginals).max(initial=0.0))
-        status = "converged" if residual < 0.1 else "not converged"
-        return marginals, best.astype(np.int32), Verdict(status, self.chains * self.sweeps, residual)
+        run = _Run(self, potentials, BATCHES)
+        verdict = run.go()
+        series = run.series.with_half()
+        if not series.n:
+            raise KeyboardInterrupt
+        r_hat = self._nodewise(np.maximum, series.r_hat())
+        effective = self._nodewise(np.minimum, series.effective())
+        residual = run.residual()
+        if verdict.status != "interrupted":
+            good = residual <= self.tolerance and effective.min(initial=np.inf) >= min(self.least, series.n)
+            verdict = Verdict("converged" if good else "not converged", verdict.iterations, residual)
+        return SampledMarginals(
+            log_partition=float("nan"),
+            nodes=series.total / series.n,
+            factors=run.tables / run.n_taken[0],
+            verdict=verdict,
+            r_hat=r_hat,
+            effective=effective,
+        )
 
-    def _start(self, weights: np.ndarray, rng: np.random.Generator | None) -> np.ndarray:
-        """States by the factors over one variable alone: the best, or a draw. Far from all sense a chain may stay there."""
-        unary = tuple(group for group in self.graph.groups if len(group.scope) == 1)
-        alone = reduce_graph(FactorGraph(self.graph.cardinality, unary, self.graph.layout), self.roles, self.states)
-        scores = alone.node_log_potentials(weights)
-        if rng is not None:
-            scores = scores + rng.gumbel(size=len(scores))  # the best of these is a draw (Gumbel 1954)
-        states = np.empty(alone.n_nodes, dtype=np.int64)
-        for size in np.unique(alone.cardinality):
-            nodes = np.flatnonzero(alone.cardinality == size)
-            states[nodes] = scores[alone.state_start[nodes, None] + np.arange(size)].argmax(axis=1)
-        return states
+    def map_states(self, potentials: Potentials) -> MapStates:
+        """The best joint state to which coordinate ascent leads from the chains, after each batch of the warm-up.
 
-    def _advance(
-        self,
-        n: int,
-        rng: np.random.Generator,
-        states: np.ndarray,
-        largest: int,
-        tables: tuple[np.ndarray, ...],
-        mass: np.ndarray,
-    ) -> None:
-        nodes = self.nodes
-        step = max(1, (1 << 22) // max(1, nodes.n_nodes))  # random numbers that are held at a time
-        for start in range(0, n, step):
-            uniform = rng.random((min(step, n - start), nodes.n_nodes))
-            gibbs.sweeps(
-                len(uniform),
-                uniform,
-                nodes.variables,
-                states,
-                self.graph.cardinality,
-                largest,
-                *tables,
-                nodes.state_start[:-1],
-                mass,
-            )
+        The verdict is `converged` where the chains agree on its score, and its residual how far apart their best are.
+        """
+        run = _Run(self, potentials, 0)
+        verdict = run.go()
+        scores = np.array(run.best_scores)
+        apart = float(np.ptp(scores)) if np.isfinite(scores).all() else np.inf
+        agree = np.isfinite(apart) and apart <= 1e-9 * max(1.0, float(np.abs(scores).max()))
+        if verdict.status != "interrupted":
+            verdict = Verdict("converged" if agree else "not converged", verdict.iterations, apart)
+        return MapStates(max(run.best_scores), run.best_states, np.inf, verdict)
+
+    def _nodewise(self, worst: np.ufunc, values: np.ndarray) -> np.ndarray:
+        return np.asarray(worst.reduceat(values, self.scopes.state_start[:-1])) if len(values) else values
 
     @cached_property
-    def _present(self) -> list[np.ndarray]:
-        """Of each group, the factors that touch a free variable and no absent one."""
-        found = []
-        for group in self.graph.groups:
-            roles = np.stack([self.roles[variable] for variable in group.scope])
-            found.append(np.flatnonzero((roles != Role.ABSENT).all(axis=0) & (roles == Role.FREE).any(axis=0)))
-        return found
+    def _factors(self) -> Factors:
+        return factors_of(self.scopes)
 
     @cached_property
-    def _structure(self) -> tuple[np.ndarray, ...]:
-        """The factors of each variable, and the variables and strides of each factor, as CSR."""
-        scopes, strides, arity = [], [], []
-        for group, present in zip(self.graph.groups, self._present, strict=True):
-            scopes.append(np.stack([variable[present] for variable in group.scope], axis=1).ravel())
-            strides.append(np.tile(np.asarray(group.strides, dtype=np.int64), len(present)))
-            arity.append(np.full(len(present), len(group.scope)))
-        scope = np.concatenate(scopes) if scopes else np.empty(0, dtype=np.int64)
-        stride = np.concatenate(strides) if strides else np.empty(0, dtype=np.int64)
-        sizes = np.concatenate(arity) if arity else np.empty(0, dtype=np.int64)
-        factor_start = np.concatenate(([0], np.cumsum(sizes)))
-        factor = np.repeat(np.arange(len(sizes)), sizes)
-        touch = np.unique(np.stack([scope, factor], axis=1), axis=0) if len(scope) else np.empty((0, 2), dtype=np.int64)
-        touch_start = np.searchsorted(touch[:, 0], np.arange(self.graph.n_variables + 1))
-        return touch_start, touch[:, 1].copy(), factor_start, scope.astype(np.int64), stride
-
-    def _tables(self, weights: np.ndarray) -> tuple[np.ndarray, ...]:
-        """The structure, and each factor's table of log potentials; equal ones are held once."""
-        starts, tables, size = [], [], 0
-        for group, present in zip(self.graph.groups, self._present, strict=True):
-            matrix = self.graph.layout.matrix(weights, group.block)
-            n_rows = 1 if group.features.rows_are_equal else len(present)
-            if size + n_rows * group.n_joint_states > MAX_CELLS:
-                raise ValueError(f"the tables of the factors have more than {MAX_CELLS} cells")
-            scores = group.features.scores(matrix, present)
-            values = scores if group.patterns is None else scores @ group.patterns.T
-            step = 0 if group.features.rows_are_equal else group.n_joint_states
-            starts.append(size + step * np.arange(len(present), dtype=np.int64))
-            tables.append(np.ascontiguousarray(values).ravel())
-            size += values.size
-        start = np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
-        return *self._structure, start, np.concatenate(tables) if tables else np.empty(0)
+    def _sets(self) -> Sets:
+        if self.blocks == "single":
+            return single_nodes(self._factors)
+        if self.blocks == "tree":
+            return forest_cover(self._factors, np.random.default_rng(self.seed))
+        raise ValueError(f"no blocks '{self.blocks}'; there are tree and single")
 
 
-def _score(states: np.ndarray, tables: tuple[np.ndarray, ...]) -> float:
-    """Sum of the log potentials at a joint state of all variables."""
-    _, _, factor_start, scope, stride, table_start, values = tables
-    if not len(table_start):
-        return 0.0
-    cell = table_start + np.add.reduceat(states[scope] * stride, factor_start[:-1])
-    return float(values[cell].sum())
+class _Run:
+    """All chains one after the other, a batch at a time."""
+
+    def __init__(self, method: Gibbs, potentials: Potentials, n_batches: int) -> None:
+        """`n_batches` of each chain count; with none, the best joint states on the way are kept instead."""
+        self.method, self.potentials, self.n_batches = method, potentials, n_batches
+        self.rng = np.random.default_rng(method.seed)
+        self.series = Series.empty(len(potentials.nodes))
+        self.now, self.n_taken = np.zeros(len(potentials.nodes)), np.zeros(1, dtype=np.int64)
+        self.tables = np.zeros(len(potentials.factors))
+        self.states = alone(method.scopes, potentials)
+        self.best_states, self.best_scores = self.states, [-np.inf]
+        self.batch, self.all_possible = 0, True
+
+    def go(self) -> Verdict:
+        """Runs until the end or Ctrl-C. The residual that an observer sees is that of the finished halves."""
+        n_sweeps = -(-self.method.sweeps // BATCHES)
+        most = self.method.chains * (WARM_UP + self.n_batches) * n_sweeps
+        return iterate(self._batch, -1.0, most, self.method.observe, n_sweeps)
+
+    def residual(self) -> float:
+        """The largest R-hat, less 1; inf where a chain is at what cannot be."""
+        if not self.all_possible:
+            return np.inf
+        r_hat = self.series.r_hat()
+        return 0.0 if not len(r_hat) else float(np.nan_to_num(r_hat, nan=2.0).max() - 1.0)
+
+    def _batch(self, n_sweeps: int) -> float:
+        method, place = self.method, self.batch % (WARM_UP + self.n_batches)
+        if place == 0:
+            self._start(None if self.batch == 0 else self.rng)
+        taking = place >= WARM_UP
+        if place == WARM_UP:
+            self.all_possible = self.all_possible and method.scopes.score(self.potentials, self.states) > -np.inf
+        total, square = np.zeros((2, len(self.now)))
+        sets = method._sets
+        tables = (method._factors, sets, *self.potentials)
+        sweeps = kernel.single_sweeps if method.blocks == "single" else kernel.sweeps
+        at_a_time = max(1, DRAWS // max(1, len(sets.node)))
+        for first in range(0, n_sweeps, at_a_time):
+            uniform = self.rng.random((min(at_a_time, n_sweeps - first), len(sets.node)))
+            sums = (self.now, total, square, self.tables, self.n_taken)
+            sweeps(*tables, uniform, taking, self.states, *sums)
+        if taking:
+            self.series = self.series.with_batch(n_sweeps, total, square)
+            if place - WARM_UP + 1 in (BATCHES // 2, BATCHES):
+                self.series = self.series.with_half()
+        elif not self.n_batches:
+            self._climb()
+        self.batch += 1
+        residual = self.residual()
+        return residual if np.isfinite(residual) else 1.0
+
+    def _start(self, rng: np.random.Generator | None) -> None:
+        """A new chain."""
+        scopes = self.method.scopes
+        start = alone(scopes, self.potentials, rng)
+        self.states, _ = find_possible(self.method._factors, self.potentials, start, self.rng)
+        if self.batch:
+            self.best_scores.append(-np.inf)
+        self._climb()
+
+    def _climb(self) -> None:
+        """Keeps the joint state above this one if it is the best so far."""
+        states = ascended(self.method._factors, self.potentials, self.states)
+        score = self.method.scopes.score(self.potentials, states)
+        if score > max(self.best_scores):
+            self.best_states = states
+        self.best_scores[-1] = max(score, self.best_scores[-1])

@@ -16,9 +16,12 @@ from networks import CLIQUES, FORESTS, LOOPS
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.auto import Auto
+from relcrf.inference.dual_decomposition import DualDecomposition
 from relcrf.inference.enumeration import LIMIT, Enumeration
 from relcrf.inference.forest import ForestInference
+from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.mean_field import MeanField
 from relcrf.inference.result import AbstractInference
 
 NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
@@ -31,20 +34,25 @@ class Method:
     Args:
         make: the method for given scopes.
         takes: networks that it accepts at all; on all others it must raise ValueError.
-        marginals: largest error of a marginal, by network; where a network is left out, nothing is promised of it.
+        marginals: largest error of a marginal, by network; where a network is left out, nothing is promised of it. None
+            where the method has most probable states alone, and must raise ValueError.
         log_partition: the same, of the log partition, as a share of its size or absolute, whichever is larger.
         map_states: networks on which the found state must be a best one.
     """
 
     make: Callable[[Scopes], AbstractInference]
     takes: tuple[str, ...]
-    marginals: dict[str, float]
+    marginals: dict[str, float] | None
     log_partition: dict[str, float]
     map_states: tuple[str, ...]
 
 
 def everywhere(networks, tolerance):
     return dict.fromkeys(networks, tolerance)
+
+
+APART = ("nodes alone", "one node", "nothing")
+MIXING = (*LOOPS, *(name for name in CLIQUES if name != "hard transitivity"))
 
 
 def exact(make, networks):
@@ -58,6 +66,41 @@ METHODS = {
     "forest": exact(ForestInference, FORESTS),
     "forest, cut into small blocks": exact(lambda scopes: ForestInference(scopes, block=12), FORESTS),
     "jt": exact(JunctionTree, NETWORKS),
+    "mean field": Method(
+        MeanField,
+        takes=tuple(NETWORKS),
+        marginals=everywhere(APART, 1e-9),
+        log_partition=everywhere(APART, 1e-12),
+        map_states=APART,
+    ),
+    "mean field, one block": Method(
+        lambda scopes: MeanField(scopes, blocks=np.zeros(scopes.n_nodes, dtype=int)),
+        takes=tuple(NETWORKS),
+        marginals=everywhere(NETWORKS, 1e-9),
+        log_partition=everywhere(NETWORKS, 1e-12),
+        map_states=tuple(NETWORKS),
+    ),
+    "Gibbs over trees": Method(
+        lambda scopes: Gibbs(scopes, blocks="tree", sweeps=600),
+        takes=tuple(NETWORKS),
+        marginals={**everywhere(FORESTS, 1e-9), **everywhere(MIXING, 0.03)},
+        log_partition={},
+        map_states=tuple(NETWORKS),
+    ),
+    "Gibbs node by node": Method(
+        Gibbs,
+        takes=tuple(NETWORKS),
+        marginals={**everywhere(APART, 1e-9), **everywhere(LOOPS, 0.03)},
+        log_partition={},
+        map_states=(*APART, *LOOPS),
+    ),
+    "dual decomposition": Method(
+        DualDecomposition,
+        takes=tuple(NETWORKS),
+        marginals=None,
+        log_partition={},
+        map_states=(*FORESTS, "a tree of triples"),
+    ),
 }
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}
 
@@ -94,21 +137,29 @@ def test_method(method, name, evidence):
             with pytest.raises(ValueError):
                 inference.map_states(potentials)
             continue
-        exact, found = Enumeration(scopes).marginals(potentials), inference.marginals(potentials)
-        require_probabilities(scopes, potentials, found)
-        if name in row.marginals:
-            assert found.verdict.is_good
-            np.testing.assert_allclose(found.nodes, exact.nodes, atol=row.marginals[name])
-            np.testing.assert_allclose(found.factors, exact.factors, atol=row.marginals[name])
-        if name in row.log_partition:
-            scale = max(1.0, abs(exact.log_partition))
-            assert abs(found.log_partition - exact.log_partition) <= row.log_partition[name] * scale
+        if row.marginals is None:
+            with pytest.raises(ValueError):
+                inference.marginals(potentials)
+        else:
+            require_marginals(row, row.marginals, name, scopes, potentials)
         best, optimum = inference.map_states(potentials), Enumeration(scopes).map_states(potentials)
         scale = max(1.0, abs(optimum.score))
         assert best.score == pytest.approx(scopes.score(potentials, best.states), abs=1e-9 * scale)
         assert best.bound >= optimum.score - 1e-9 * scale
         if name in row.map_states:
             assert best.score == pytest.approx(optimum.score, abs=1e-9 * scale)
+
+
+def require_marginals(row, tolerances, name, scopes, potentials):
+    exact, found = Enumeration(scopes).marginals(potentials), row.make(scopes).marginals(potentials)
+    require_probabilities(scopes, potentials, found)
+    if name in tolerances:
+        assert found.verdict.is_good
+        np.testing.assert_allclose(found.nodes, exact.nodes, atol=tolerances[name])
+        np.testing.assert_allclose(found.factors, exact.factors, atol=tolerances[name])
+    if name in row.log_partition:
+        scale = max(1.0, abs(exact.log_partition))
+        assert abs(found.log_partition - exact.log_partition) <= row.log_partition[name] * scale
 
 
 def require_probabilities(scopes, potentials, found):
@@ -128,8 +179,10 @@ def require_probabilities(scopes, potentials, found):
 def test_what_cannot_be_is_told(method):
     """Where no joint state is possible, the log partition is -inf and no number is made up."""
     for scopes, potentials in impossible():
-        if METHODS[method].log_partition:
-            found = METHODS[method].make(scopes).marginals(potentials)
+        inference = METHODS[method].make(scopes)
+        assert inference.map_states(potentials).score == -np.inf
+        if METHODS[method].marginals is not None:
+            found = inference.marginals(potentials)
             assert found.log_partition == -np.inf or not found.verdict.is_good
             assert not np.isfinite(found.nodes).all() or not found.verdict.is_good
 

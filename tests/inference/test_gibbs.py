@@ -1,55 +1,132 @@
-"""Gibbs sampling against enumeration of the definition, on graphs with cycles and factors over three variables."""
-
-import itertools
+"""Gibbs sampling: what its verdict says, and what it must not say."""
 
 import numpy as np
 import pytest
-from graphs import joint_score, random_graph
+from networks import CLIQUES, LOOPS, forest, grid_edges, network
 
-from relcrf.graph.reduction import Role
-from relcrf.inference.gibbs import GibbsSampler
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_marginals_and_best_state(seed):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, n_variables=6, max_arity=3)
-    roles = rng.choice([Role.FREE, Role.FREE, Role.FREE, Role.CLAMPED], size=6).astype(np.int8)
-    states = np.array([rng.integers(k) for k in graph.cardinality])
-    weights = 0.7 * rng.normal(size=graph.layout.size)
-    free = np.flatnonzero(roles == Role.FREE)
-    every = [s for s in itertools.product(*(range(k) for k in graph.cardinality)) if agrees(s, states, roles)]
-    scores = np.array([joint_score(graph, weights, np.array(s)) for s in every])
-    probability = np.exp(scores - np.logaddexp.reduce(scores))
-    exact = [[probability[[s[v] == x for s in every]].sum() for x in range(graph.cardinality[v])] for v in free]
-
-    marginals, best, verdict = GibbsSampler(graph, roles, states, sweeps=3000, seed=seed).run(weights)
-    np.testing.assert_allclose(marginals, np.concatenate(exact), atol=0.03)
-    assert verdict.status == "converged"
-    assert tuple(best) == tuple(np.array(every[int(scores.argmax())])[free])
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.gibbs import Gibbs
+from relcrf.inference.induced_forests import forest_cover
 
 
-def agrees(state, states, roles):
-    return all(s == t for s, t, role in zip(state, states, roles, strict=True) if role == Role.CLAMPED)
+@pytest.mark.parametrize("blocks", ["tree", "single"])
+@pytest.mark.parametrize("name", ["grid", "grid of agreements", "factors of any size", "larger agreements"])
+def test_more_sweeps_come_nearer(name, blocks):
+    scopes, potentials = {**LOOPS, **CLIQUES}[name](np.random.default_rng(3))
+    exact = Enumeration(scopes).marginals(potentials)
+    errors = []
+    for sweeps in (40, 4000):
+        found = [Gibbs(scopes, blocks=blocks, sweeps=sweeps, seed=s).marginals(potentials) for s in range(3)]
+        errors.append(np.mean([np.abs(f.factors - exact.factors).mean() for f in found]))
+    assert errors[1] < 0.005 and errors[1] < errors[0] / 4
+
+
+def test_a_forest_is_drawn_as_a_whole():
+    scopes, potentials = forest(np.random.default_rng(0), n=9, scale=3.0)
+    (sizes,) = np.diff(forest_cover(Gibbs(scopes)._factors, np.random.default_rng(0)).start)
+    assert sizes == 9
+    found = Gibbs(scopes, blocks="tree", sweeps=20, chains=1).marginals(potentials)
+    np.testing.assert_allclose(found.nodes, Enumeration(scopes).marginals(potentials).nodes, atol=1e-9)
+    assert found.verdict.status == "converged" and found.r_hat.max() == 1.0 and found.effective.min() == 20
+
+
+def test_trees_mix_where_single_nodes_do_not():
+    """A ring of strong agreements: node by node it takes ages to turn, as trees it does not."""
+    edges = [(v, (v + 1) % 12) for v in range(12)]
+    scopes, potentials = network(np.random.default_rng(0), np.full(12, 2), edges, 0.2, agreement=[True] * 12)
+    potentials = Potentials(potentials.nodes, np.full(12, 2.5))
+    exact = Enumeration(scopes).marginals(potentials)
+    trees, single = (Gibbs(scopes, sweeps=400, blocks=b).marginals(potentials) for b in ("tree", "single"))
+    assert trees.verdict.status == "converged"
+    np.testing.assert_allclose(trees.nodes, exact.nodes, atol=0.05)
+    assert single.verdict.status == "not converged"
+    assert trees.effective.min() > 4 * single.effective.min()
+    assert trees.summary()["r_hat_worst"] == trees.r_hat.max() < 1.05 < single.summary()["r_hat_worst"]
+    assert single.verdict.residual == pytest.approx(single.r_hat.max() - 1.0)
 
 
 def test_the_same_seed_gives_the_same_sample():
-    graph = random_graph(np.random.default_rng(0), n_variables=6)
-    roles = np.full(6, Role.FREE, dtype=np.int8)
-    weights = np.random.default_rng(1).normal(size=graph.layout.size)
-    first, second, other = (
-        GibbsSampler(graph, roles, np.full(6, -1), sweeps=20, seed=s).run(weights)[0] for s in (3, 3, 4)
-    )
-    np.testing.assert_array_equal(first, second)
-    assert (first != other).any()
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    for blocks in ("tree", "single"):
+        first, second, other = (
+            Gibbs(scopes, sweeps=20, seed=s, blocks=blocks).marginals(potentials).nodes for s in (3, 3, 4)
+        )
+        np.testing.assert_array_equal(first, second)
+        assert (first != other).any()
 
 
 def test_chains_that_do_not_meet_are_told():
-    """Two copies that a strong factor ties: single-site sampling never crosses from one state to the other."""
-    graph = random_graph(np.random.default_rng(2), n_variables=6, max_arity=2)
-    weights = 200.0 * np.random.default_rng(3).normal(size=graph.layout.size)
-    roles = np.full(6, Role.FREE, dtype=np.int8)
-    verdicts = [
-        GibbsSampler(graph, roles, np.full(6, -1), sweeps=50, chains=6, seed=s).run(weights)[2] for s in range(6)
-    ]
-    assert any(v.status == "not converged" for v in verdicts)
+    """Two nodes that a strong factor ties: node by node no chain crosses from one state to the other."""
+    scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
+    for weight in (60.0, np.inf):
+        potentials = Potentials(np.zeros(4), np.array([0.0, -weight, -weight, 0.0]))
+        found = [Gibbs(scopes, blocks="single", sweeps=50, seed=s).marginals(potentials) for s in range(8)]
+        apart = [f for f in found if 0.1 < f.nodes[0] < 0.9]
+        assert len(apart) > 3
+        assert all(f.verdict.status == "not converged" and f.verdict.residual > 1.0 for f in apart)
+        assert Gibbs(scopes, blocks="tree", sweeps=50).marginals(potentials).verdict.status == "converged"
+
+
+def test_one_possible_state_is_no_disagreement():
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(1))
+    clamped = potentials.given(scopes, np.array([0, -1, 1, -1, 0, -1, 1, -1, -1]))
+    found = Gibbs(scopes, sweeps=600).marginals(clamped)
+    assert found.verdict.status == "converged"
+    assert found.r_hat[0] == 1.0 and found.effective[0] == 4 * 600
+
+
+def test_a_possible_start_is_found():
+    """A colouring of a grid with three colours, and ten nodes that must all differ with nine states: there is none."""
+    edges = grid_edges(6, 6)
+    differ = np.where(np.eye(3, dtype=bool), -np.inf, 0.0).ravel()
+    scopes, _ = network(np.random.default_rng(0), np.full(36, 3), edges)
+    potentials = Potentials(np.tile([5.0, 0.0, 0.0], 36), np.tile(differ, len(edges)))
+    for blocks in ("tree", "single"):
+        method = Gibbs(scopes, blocks=blocks, sweeps=100)
+        assert np.isfinite(method.marginals(potentials).verdict.residual)
+        assert method.map_states(potentials).score > -np.inf
+    pigeons, _ = network(np.random.default_rng(0), np.full(10, 9), [(i, j) for i in range(10) for j in range(i)])
+    differ = np.where(np.eye(9, dtype=bool), -np.inf, 0.0).ravel()
+    none = Potentials(np.zeros(90), np.tile(differ, 45))
+    found = Gibbs(pigeons, sweeps=20).marginals(none)
+    assert found.verdict.status == "not converged" and found.verdict.residual == np.inf
+    assert np.isfinite(found.nodes).all()
+    best = Gibbs(pigeons, sweeps=20).map_states(none)
+    assert best.score == -np.inf and best.verdict.status == "not converged"
+
+
+def test_few_effective_samples_are_told():
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    assert Gibbs(scopes, sweeps=600).marginals(potentials).verdict.status == "converged"
+    found = Gibbs(scopes, sweeps=600, least=2300).marginals(potentials)
+    assert found.verdict.status == "not converged" and found.effective.min() < 2300
+
+
+def test_ctrl_c_gives_what_there_is():
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    seen = []
+
+    def stop_after(n):
+        seen.clear()
+
+        def observe(verdict):
+            seen.append(verdict.iterations)
+            if len(seen) == n:
+                raise KeyboardInterrupt
+
+        return observe
+
+    with pytest.raises(KeyboardInterrupt):
+        Gibbs(scopes, sweeps=400, observe=stop_after(3)).marginals(potentials)
+    found = Gibbs(scopes, sweeps=400, observe=stop_after(30)).marginals(potentials)
+    assert found.verdict.status == "interrupted" and found.verdict.iterations == 30 * 20
+    assert seen == [20 * k for k in range(1, 31)]
+    np.testing.assert_allclose(found.nodes, Enumeration(scopes).marginals(potentials).nodes, atol=0.1)
+    assert (found.r_hat >= 0.99).all()
+
+
+def test_what_is_refused():
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    with pytest.raises(ValueError, match="no blocks 'rows'"):
+        Gibbs(scopes, blocks="rows").marginals(potentials)

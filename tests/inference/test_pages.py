@@ -1,4 +1,4 @@
-"""The pages on junction trees and on the UAI format: their examples, run as a reader would, and their links."""
+"""The pages on methods of inference: their examples, run as a reader would, and their links."""
 
 import math
 import re
@@ -45,7 +45,13 @@ def test_uai(tmp_path, monkeypatch, capsys):
     assert relcrf_command(capsys, monkeypatch, "infer", "rest.uai", "--task", "PR")[1].startswith("PR\n1.66511")
 
 
-@pytest.mark.parametrize("page", ["junction_tree.md", "uai.md"])
+@pytest.mark.parametrize("page", sorted(path.name for path in PAGES.iterdir()))
 def test_links(page):
     for target in re.findall(r"\]\(([^)#]+)\)", (PAGES / page).read_text()):
         assert (PAGES / target).exists(), target
+
+
+@pytest.mark.parametrize("page", ["mean_field.md", "gibbs.md", "map.md"])
+def test_the_example_holds(page):
+    (text,) = blocks(page, "python")
+    exec(compile(text, page, "exec"), {})

@@ -1,0 +1,336 @@
+"""Mean field: the best approximation by independent nodes, or by independent blocks of nodes (generalised mean field).
+
+Source: Jordan, Ghahramani, Jaakkola & Saul (1999); for blocks Xing, Jordan & Russell (2003), and Lao & Zhu, equation 3.
+Each block's distribution is made from the expected log potentials of its factors under the distributions of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.incidence import factors_of
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.ascent import alone, find_possible
+from relcrf.inference.forest import ForestInference
+from relcrf.inference.iteration import iterate
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.kernels import mean_field as kernel
+from relcrf.kernels.factors import Factors
+from relcrf.kernels.mean_field import Parts
+
+SMALL = 1 << 12
+"""Joint states up to which a block is enumerated even where its factors form a forest: that costs less than a call."""
+
+LIMIT = 1 << 16
+"""Joint states up to which a block is enumerated where they do not: a hundredth of a second each time."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeanField(AbstractInference):
+    """A distribution that is a product over blocks, by coordinate ascent on a lower bound of the log partition.
+
+    `log_partition` is that bound (the ELBO): never more than the exact one, and in sequential sweeps it never falls. The
+    residual is the largest change of a probability in the last sweep; `sequential` always converges, to a local optimum.
+
+    An impossible cell leaves a product no choice: where it has any mass, the bound is -inf. So the mass of impossible cells
+    comes first, and is made as small as can be; only among the states of a block that are equally good at that do the
+    other log potentials count. Where some is left at the end, a joint state that can be is searched for and the ascent
+    begins anew from there; where none is found, the bound is -inf and the verdict `not converged`, with the expected
+    number of broken rules as its residual.
+
+    Args:
+        blocks: the block of each node, shape (n_nodes,), integers; None makes each node its own. They are updated in
+            ascending order. A block is treated exactly: by enumeration up to `SMALL` joint states, where its factors
+            form a forest by that, and else by enumeration up to `LIMIT`.
+        schedule: `sequential`, each block from the newest distributions of the others, or `parallel`, all blocks from
+            those of the sweep before.
+        tolerance: change of a probability at which it stops.
+        max_iterations: sweeps of one start, at least one.
+        restarts: further starts, drawn at random; the one with the highest bound is taken.
+        seed: of these.
+
+    Raises:
+        ValueError: at the first call, for a block that is too large and no forest, and for an unknown schedule.
+    """
+
+    scopes: Scopes
+    blocks: np.ndarray | None = None
+    schedule: str = "sequential"
+    tolerance: float = 1e-6
+    max_iterations: int = 1000
+    restarts: int = 0
+    seed: int = 0
+    observe: Observer = field(default=silent)
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        best = self._best(potentials)
+        tables = np.empty(int(self.scopes.table_start[-1]))
+        kernel.factor_marginals(self._factors, self._parts, potentials.factors, best.q, tables)
+        bound = best.bound if best.broken == 0.0 else -np.inf
+        return Marginals(bound, best.q[: int(self.scopes.state_start[-1])].copy(), tables, best.verdict)
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        """The blocks' most probable states one after the other, until no block's change betters the score."""
+        best = self._best(potentials)
+        best.ascend(hard=True)
+        nodes = best.q[: int(self.scopes.state_start[-1])]
+        offset = np.arange(len(nodes)) - np.repeat(self.scopes.state_start[:-1], self.scopes.cardinality)
+        states = offset[nodes > 0.5].astype(np.int32)
+        return MapStates(self.scopes.score(potentials, states), states, np.inf, best.verdict)
+
+    def _best(self, potentials: Potentials) -> _Ascent:
+        """Of all starts the one that breaks the fewest rules, and of these the one with the highest bound."""
+        if self.schedule not in ("sequential", "parallel"):
+            raise ValueError(f"no schedule '{self.schedule}'; there are sequential and parallel")
+        rng = np.random.default_rng(self.seed)
+        best = _Ascent(self, potentials, _softmax(self.scopes, potentials.nodes))
+        best.ascend()
+        for start in range(self.restarts + 1):
+            if best.verdict.status == "interrupted":
+                break
+            if start < self.restarts:
+                nodes = _softmax(self.scopes, potentials.nodes + rng.gumbel(size=len(potentials.nodes)))
+            elif best.broken > 0.0:
+                states, _ = find_possible(self._factors, potentials, alone(self.scopes, potentials), rng)
+                nodes = np.zeros(len(potentials.nodes))
+                nodes[self.scopes.state_start[:-1] + states] = 1.0
+            else:
+                break
+            other = _Ascent(self, potentials, nodes)
+            other.ascend()
+            if (other.broken, -other.bound) < (best.broken, -best.bound):
+                best = other
+            elif other.verdict.status == "interrupted":
+                best.verdict = other.verdict
+        return best
+
+    @cached_property
+    def _factors(self) -> Factors:
+        return factors_of(self.scopes)
+
+    @cached_property
+    def _block_of(self) -> np.ndarray:
+        """Blocks counted from 0, ascending. Shape (n_nodes,)."""
+        if self.blocks is None:
+            return np.arange(self.scopes.n_nodes)
+        return np.unique(self.blocks, return_inverse=True)[1]
+
+    @cached_property
+    def _parts(self) -> Parts:
+        scopes, block_of = self.scopes, self._block_of
+        n_blocks = int(block_of.max(initial=-1)) + 1
+        key = self._factors.factor * max(1, n_blocks) + block_of[scopes.node]
+        distinct, part_of = np.unique(key, return_inverse=True)
+        factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
+        place = np.argsort(part_of, kind="stable")
+        place_start = _starts(part_of, len(factor))
+        tables = Scopes(scopes.cardinality, place_start, scopes.node[place])  # of the parts, were they factors
+        first_node = scopes.node[place[place_start[:-1]]]
+        larger = np.where(tables.arity > 1, np.diff(tables.table_start), 0)
+        behind = int(scopes.state_start[-1]) + np.cumsum(larger) - larger
+        stride_of = np.empty_like(tables.stride)
+        stride_of[place] = tables.stride
+        return Parts(
+            block_start=_starts(block_of, n_blocks),
+            block_node=np.argsort(block_of, kind="stable"),
+            block_part_start=_starts(block, n_blocks),
+            block_part=np.argsort(block, kind="stable"),
+            factor_start=_starts(factor, scopes.n_factors),
+            factor=factor,
+            place_start=place_start,
+            place=place,
+            stride=tables.stride,
+            diagonal=np.add.reduceat(tables.stride, place_start[:-1]) if len(factor) else np.empty(0, dtype=np.int64),
+            table_start=np.where(tables.arity > 1, behind, scopes.state_start[first_node]),
+            part_of=part_of,
+            stride_of=stride_of,
+        )
+
+    @cached_property
+    def _size(self) -> int:
+        """Length of `q`: states of all nodes, and cells of all parts of more than one."""
+        parts = self._parts
+        sizes = (
+            np.multiply.reduceat(
+                self.scopes.cardinality[self.scopes.node[parts.place]].astype(np.int64), parts.place_start[:-1]
+            )
+            if len(parts.factor)
+            else np.empty(0, dtype=np.int64)
+        )
+        return int(self.scopes.state_start[-1] + sizes[np.diff(parts.place_start) > 1].sum())
+
+    @cached_property
+    def _runs(self) -> list[_Forest | tuple[int, int]]:
+        """Blocks in order: ranges of blocks to enumerate, and forests between them."""
+        parts = self._parts
+        n_blocks = len(parts.block_start) - 1
+        logs = np.log(self.scopes.cardinality[parts.block_node].astype(np.float64))
+        totals = np.concatenate(([0.0], np.cumsum(logs)))
+        size = np.exp(np.minimum(totals[parts.block_start[1:]] - totals[parts.block_start[:-1]], 100.0))
+        runs: list[_Forest | tuple[int, int]] = []
+        first = 0
+        for block in np.flatnonzero(size > SMALL + 0.5):
+            forest = _Forest.of(self, int(block))
+            if forest is None and size[block] > LIMIT + 0.5:
+                n_nodes = int(parts.block_start[block + 1] - parts.block_start[block])
+                name = block if self.blocks is None else np.unique(self.blocks)[block]
+                raise ValueError(
+                    f"block {name} of {n_nodes} nodes has more than {LIMIT} joint states, and its factors form no forest"
+                )
+            if forest is not None:
+                runs += [(first, int(block)), forest]
+                first = int(block) + 1
+        return [run for run in (*runs, (first, n_blocks)) if isinstance(run, _Forest) or run[0] < run[1]]
+
+
+class _Ascent:
+    """One start of the ascent and where it has come to."""
+
+    def __init__(self, method: MeanField, potentials: Potentials, nodes: np.ndarray) -> None:
+        """`nodes` are the distributions to begin with, flat."""
+        self.method, self.potentials = method, potentials
+        self.q = np.concatenate((nodes, np.empty(method._size - len(nodes))))
+        kernel.products(method._factors, method._parts, self.q)
+        self.scratch = np.empty_like(self.q), np.empty_like(self.q), np.zeros(method.scopes.n_nodes, dtype=np.int64)
+        self.entropy = np.zeros(len(method._parts.block_start) - 1)
+        self.verdict = Verdict("converged")
+        self.bound, self.broken = -np.inf, np.inf
+
+    def ascend(self, hard: bool = False) -> None:
+        """Sweeps until nothing changes.
+
+        Args:
+            hard: each block goes to its best joint state: coordinate ascent on the score.
+        """
+        method, parallel = self.method, self.method.schedule == "parallel" and not hard
+
+        def sweep(rounds: int) -> float:
+            change = 0.0
+            for _ in range(rounds):
+                new = self.q.copy()
+                for run in method._runs:
+                    seen = self.q if parallel else new
+                    if isinstance(run, _Forest):
+                        run.update(self, seen, hard, new)
+                    else:
+                        arrays = (method._factors, method._parts, self.potentials.nodes, self.potentials.factors)
+                        kernel.update(*arrays, *run, hard, seen, *self.scratch, new, self.entropy)
+                change = float(np.abs(new - self.q).max(initial=0.0))
+                self.q = new
+            return change
+
+        verdict = iterate(sweep, method.tolerance, max(1, method.max_iterations), method.observe)
+        if hard:
+            return
+        self.bound, self.broken = self._bound()
+        if self.broken > 0.0 and verdict.status == "converged":
+            verdict = Verdict("not converged", verdict.iterations, self.broken)
+        self.verdict = verdict
+
+    def _bound(self) -> tuple[float, float]:
+        """Lower bound of the log partition without what cannot be; expected number of broken rules."""
+        method, potentials = self.method, self.potentials
+        tables = np.empty(int(method.scopes.table_start[-1]))
+        energy, broken = kernel.factor_marginals(method._factors, method._parts, potentials.factors, self.q, tables)
+        nodes = self.q[: len(potentials.nodes)]
+        possible = potentials.nodes > -np.inf
+        energy += float(nodes[possible] @ potentials.nodes[possible])
+        return energy + float(self.entropy.sum()), broken + float(nodes[~possible].sum())
+
+
+@dataclass(frozen=True, eq=False)
+class _Forest:
+    """A block whose factors form a forest.
+
+    Args:
+        states: where the block's nodes have their states in `q`, flat.
+        cells: where its parts of two nodes have their cells in `q`; edge_cells: and in the forest's tables.
+    """
+
+    block: int
+    inference: ForestInference
+    states: np.ndarray
+    cells: np.ndarray
+    edge_cells: np.ndarray
+
+    @classmethod
+    def of(cls, method: MeanField, block: int) -> _Forest | None:
+        """None where a factor has more than two nodes in the block, or the pairs have a cycle."""
+        parts, scopes = method._parts, method.scopes
+        nodes = parts.block_node[parts.block_start[block] : parts.block_start[block + 1]]
+        mine = parts.block_part[parts.block_part_start[block] : parts.block_part_start[block + 1]]
+        arity = parts.place_start[mine + 1] - parts.place_start[mine]
+        if (arity > 2).any():
+            return None
+        mine = mine[arity == 2]
+        place = parts.place_start[mine, None] + np.arange(2)
+        local = np.searchsorted(nodes, scopes.node[parts.place[place]])
+        edges, edge = np.unique(np.sort(local, axis=1), axis=0, return_inverse=True)
+        cardinality = scopes.cardinality[nodes]
+        edge_scopes = Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.astype(np.int32).ravel())
+        inference = ForestInference(edge_scopes)
+        try:
+            inference.map_states(
+                Potentials(np.zeros(int(cardinality.sum())), np.zeros(int(edge_scopes.table_start[-1])))
+            )
+        except ValueError:
+            return None
+        cells, edge_cells = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
+        for part, (i, j), e in zip(mine, local, edge.ravel(), strict=True):
+            table = np.arange(int(cardinality[i]) * int(cardinality[j])).reshape(cardinality[i], cardinality[j])
+            cells.append(parts.table_start[part] + (table if i < j else table.T).ravel())
+            edge_cells.append(edge_scopes.table_start[e] + np.arange(table.size))
+        states = np.concatenate([np.arange(scopes.state_start[v], scopes.state_start[v + 1]) for v in nodes])
+        return cls(block, inference, states, np.concatenate(cells), np.concatenate(edge_cells))
+
+    def update(self, ascent: _Ascent, seen: np.ndarray, hard: bool, out: np.ndarray) -> None:
+        """The block's new distribution; a best state of it where `hard`, or where every one breaks a rule."""
+        method, potentials = ascent.method, ascent.potentials
+        field, broken, _ = ascent.scratch
+        arrays = (method._factors, method._parts, potentials.nodes, potentials.factors)
+        scratch = np.empty((2, kernel.most_nodes(method._factors)), dtype=np.int64)
+        kernel.fields(*arrays, self.block, seen, *scratch, field, broken)
+        rules = self._tables(broken)
+        given = self._tables(field)
+        given.nodes[rules.nodes > 0.0] = -np.inf
+        given.factors[rules.factors > 0.0] = -np.inf
+        best = self.inference.map_states(given)
+        if hard or best.score == -np.inf:
+            if best.score == -np.inf:
+                best = self.inference.map_states(Potentials(-rules.nodes, -rules.factors))
+            scopes = self.inference.scopes
+            nodes, edges = np.zeros(len(given.nodes)), np.zeros(len(given.factors))
+            nodes[scopes.state_start[:-1] + best.states] = 1.0
+            edges[scopes.cells(best.states)] = 1.0
+            entropy = 0.0
+        else:
+            found = self.inference.marginals(given)
+            nodes, edges = found.nodes, found.factors
+            energy = sum(float(p[p > 0.0] @ t[p > 0.0]) for p, t in ((nodes, given.nodes), (edges, given.factors)))
+            entropy = found.log_partition - energy
+        out[self.states], out[self.cells] = nodes, edges[self.edge_cells]
+        ascent.entropy[self.block] = entropy
+
+    def _tables(self, flat: np.ndarray) -> Potentials:
+        """What stands in an array of the shape of `q` for this block; parallel parts add up."""
+        edges = np.bincount(self.edge_cells, flat[self.cells], int(self.inference.scopes.table_start[-1]))
+        return Potentials(flat[self.states], edges)
+
+
+def _starts(group: np.ndarray, n_groups: int) -> np.ndarray:
+    """Where each group begins once its members stand together, shape (n_groups + 1,)."""
+    return np.concatenate(([0], np.cumsum(np.bincount(group, minlength=n_groups))))
+
+
+def _softmax(scopes: Scopes, values: np.ndarray) -> np.ndarray:
+    """Each node's distribution by flat log potentials; uniform where it has no possible state."""
+    if not len(values):
+        return values
+    top = np.maximum.reduceat(values, scopes.state_start[:-1])
+    with np.errstate(invalid="ignore"):
+        p = np.exp(values - np.repeat(top, scopes.cardinality))
+    p[np.isnan(p)] = 1.0
+    return np.asarray(p / np.repeat(np.add.reduceat(p, scopes.state_start[:-1]), scopes.cardinality))

@@ -1,0 +1,190 @@
+"""Factors around a joint state: what is left of them for one node, coordinate ascent, and a search for what can be.
+
+An impossible cell (-inf) is counted and not added: of two states that one is better whose rules are broken less, and only
+where they are broken equally often the larger log potential. So a joint state that cannot be still has a direction.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, float64, int32, int64, types
+
+from relcrf.kernels.compile import kernel
+
+NOISE = 0.1
+"""Share of the draws of `search` at broken rules that look at nothing, so that it leaves dead ends."""
+
+
+class Factors(NamedTuple):
+    """Scopes as kernels take them.
+
+    Args:
+        cardinality, state_start, start, node, stride, table_start, agreement: as in `Scopes`; `agreement` is never None.
+        factor: the factor of each place of `node`.
+        touch_start, touch: for each node the places of `node` where it stands, as CSR.
+    """
+
+    cardinality: np.ndarray
+    state_start: np.ndarray
+    start: np.ndarray
+    node: np.ndarray
+    stride: np.ndarray
+    table_start: np.ndarray
+    agreement: np.ndarray
+    factor: np.ndarray
+    touch_start: np.ndarray
+    touch: np.ndarray
+
+
+_INT32, _INT64 = int32[::1], int64[::1]
+FACTORS = types.NamedTuple(
+    (_INT32, _INT64, _INT64, _INT32, _INT64, _INT64, boolean[::1], _INT64, _INT64, _INT64), Factors
+)
+"""The type of `Factors` as they are made."""
+
+
+@kernel()
+def row(first, last, place, other, node, stride, states):  # type: ignore[no-untyped-def]
+    """How far into its table a factor's nodes lead with their states, without those at two places.
+
+    Args:
+        first, last: the factor's places are first .. last - 1.
+        other: the second of the places that are left out, or -1.
+    """
+    step = 0
+    for p in range(first, last):
+        if p != place and p != other:
+            step += states[node[p]] * stride[p]
+    return step
+
+
+@kernel()
+def agreed(first, last, place, other, node, states):  # type: ignore[no-untyped-def]
+    """The state that these nodes have; -1 where they differ, -2 where there are none. See `row`."""
+    common = -2
+    for p in range(first, last):
+        if p != place and p != other:
+            x = states[node[p]]
+            if common == -2:
+                common = x
+            elif common != x:
+                return -1
+    return common
+
+
+@kernel()
+def conditional(factors, node_table, factor_table, v, states, value, broken):  # type: ignore[no-untyped-def]
+    """For each state of a node, the others at theirs: the sum of what is finite, and how many rules it breaks.
+
+    What a node by itself cannot be breaks more than all its factors.
+
+    Args:
+        value, broken: overwritten up to the node's cardinality.
+    """
+    # Arrays are taken out of their tuple once: to do so costs as much as a small factor.
+    touch_start, touch, factor, start = factors.touch_start, factors.touch, factors.factor, factors.start
+    node, stride, table_start, agreement = factors.node, factors.stride, factors.table_start, factors.agreement
+    first = factors.state_start[v]
+    n = factors.cardinality[v]
+    for x in range(n):
+        value[x] = node_table[first + x]
+        broken[x] = 0
+        if value[x] == -np.inf:
+            value[x] = 0.0
+            broken[x] = 1 + touch_start[v + 1] - touch_start[v]
+    for t in range(touch_start[v], touch_start[v + 1]):
+        place = touch[t]
+        f = factor[place]
+        if agreement[f]:
+            x = agreed(start[f], start[f + 1], place, -1, node, states)
+            if x >= 0:
+                weight = factor_table[table_start[f]]
+                if weight == -np.inf:
+                    broken[x] += 1
+                else:
+                    value[x] += weight
+            continue
+        cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
+        for x in range(n):
+            weight = factor_table[cell + x * stride[place]]
+            if weight == -np.inf:
+                broken[x] += 1
+            else:
+                value[x] += weight
+
+
+@kernel((FACTORS, float64[::1], float64[::1], int64, int32[::1]))
+def ascend(factors, node_table, factor_table, most, states):  # type: ignore[no-untyped-def]
+    """Sets each node to its best state given the others until none changes (iterated conditional modes, Besag 1986).
+
+    Args:
+        most: sweeps, after which it ends anyway.
+        states: of all nodes; changed.
+    """
+    largest = 1
+    for v in range(len(factors.cardinality)):
+        largest = max(largest, factors.cardinality[v])
+    value = np.empty(largest)
+    broken = np.empty(largest, dtype=np.int64)
+    for _ in range(most):
+        changed = False
+        for v in range(len(factors.cardinality)):
+            conditional(factors, node_table, factor_table, v, states, value, broken)
+            best = states[v]
+            for x in range(factors.cardinality[v]):
+                if broken[x] < broken[best] or (broken[x] == broken[best] and value[x] > value[best]):
+                    best = x
+            if best != states[v]:
+                states[v] = best
+                changed = True
+        if not changed:
+            break
+
+
+@kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
+def search(factors, node_table, factor_table, uniform, states):  # type: ignore[no-untyped-def]
+    """Draws each node among its states of fewest broken rules, until no rule is broken or the random numbers end.
+
+    Args:
+        uniform: in [0, 1), shape (n_sweeps, n_nodes, 2).
+        states: of all nodes; changed.
+
+    Returns:
+        whether the joint state can be.
+    """
+    largest = 1
+    for v in range(len(factors.cardinality)):
+        largest = max(largest, factors.cardinality[v])
+    value = np.empty(largest)
+    broken = np.empty(largest, dtype=np.int64)
+    for s in range(len(uniform)):
+        total = 0
+        for v in range(len(factors.cardinality)):
+            n = factors.cardinality[v]
+            conditional(factors, node_table, factor_table, v, states, value, broken)
+            fewest = broken[:n].min()
+            limit = fewest
+            if fewest > 0 and uniform[s, v, 1] < NOISE:
+                limit = max(fewest, factors.touch_start[v + 1] - factors.touch_start[v])
+                value[:n] = 0.0
+            top = -np.inf
+            for x in range(n):
+                if broken[x] <= limit:
+                    top = max(top, value[x])
+            mass = 0.0
+            for x in range(n):
+                value[x] = np.exp(value[x] - top) if broken[x] <= limit else 0.0
+                mass += value[x]
+            left = uniform[s, v, 0] * mass
+            for x in range(n):
+                if value[x] > 0.0:
+                    states[v] = x
+                    left -= value[x]
+                    if left < 0.0:
+                        break
+            total += broken[states[v]]
+        if total == 0:
+            return True
+    return False

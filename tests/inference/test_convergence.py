@@ -1,0 +1,59 @@
+"""R-hat and effective sample sizes, in batches, against their definitions on whole series."""
+
+import numpy as np
+import pytest
+
+from relcrf.inference.convergence import APART, Series
+
+
+def fed(chains, n_batches=20):
+    """Series of shape (n_chains, n_samples, n_series), as a sampler would give them."""
+    out = Series.empty(chains.shape[2])
+    for chain in chains:
+        for k, batch in enumerate(np.split(chain, n_batches)):
+            out = out.with_batch(len(batch), batch.sum(axis=0), (batch**2).sum(axis=0))
+            if k + 1 in (n_batches // 2, n_batches):
+                out = out.with_half()
+    return out
+
+
+def autoregressive(rng, share, n_chains=4, n=4000, n_series=30):
+    x = np.empty((n_chains, n, n_series))
+    x[:, 0] = rng.normal(size=(n_chains, n_series))
+    for t in range(1, n):
+        x[:, t] = share * x[:, t - 1] + np.sqrt(1 - share**2) * rng.normal(size=(n_chains, n_series))
+    return x
+
+
+def test_r_hat_by_its_definition():
+    chains = autoregressive(np.random.default_rng(0), 0.9, n=200)
+    halves = chains.reshape(8, 100, 30)
+    within = halves.var(axis=1, ddof=1).mean(axis=0)
+    between = 100 * halves.mean(axis=1).var(axis=0, ddof=1)
+    expected = np.sqrt((99 / 100 * within + between / 100) / within)
+    np.testing.assert_allclose(fed(chains).r_hat(), expected)
+    assert expected.max() > 1.1
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9])
+def test_effective_samples_of_what_is_known(share):
+    """Of an autoregressive series n samples are worth n (1 - share) / (1 + share)."""
+    series = fed(autoregressive(np.random.default_rng(1), share))
+    expected = 16000 * (1 - share) / (1 + share)
+    assert series.n == 16000
+    assert 0.6 * expected < np.median(series.effective()) < 1.1 * expected
+
+
+def test_what_does_not_vary():
+    """Constant everywhere is agreement; constant in each chain and different between them is none."""
+    same, apart = np.full((4, 40, 1), 0.3), np.repeat([[0.0], [0.0], [1.0], [0.0]], 40, axis=1)[:, :, None]
+    series = fed(np.concatenate((same, apart), axis=2))
+    np.testing.assert_array_equal(series.r_hat(), [1.0, APART])
+    assert series.effective()[0] == 160 and series.effective()[1] < 10
+    assert np.isnan(Series.empty(2).r_hat()).all() and np.isnan(Series.empty(2).effective()).all()
+
+
+def test_a_drift_within_one_chain_is_told():
+    """Halves are compared, so that one chain is enough to see that it still wanders."""
+    drift = np.linspace(0.0, 1.0, 400)[None, :, None] + 0.05 * np.random.default_rng(0).normal(size=(1, 400, 1))
+    assert fed(drift).r_hat()[0] > 1.5

@@ -1,0 +1,88 @@
+"""The dual bound: it holds, it never rises, and where it meets the score the state is a best one."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS, grid_edges, hard, network
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.dual_decomposition import DualDecomposition
+from relcrf.inference.enumeration import Enumeration
+
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_bound_holds_and_never_rises(name):
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        scopes, potentials = NETWORKS[name](rng)
+        if scopes.agreement is None and "hard" not in name and scopes.n_nodes:
+            scopes, potentials = hard(rng, (scopes, potentials), 0.1)
+        potentials = Potentials(potentials.nodes, 5.0 * potentials.factors)
+        best = Enumeration(scopes).map_states(potentials).score
+        slack = 1e-9 * max(1.0, abs(best))
+        found = [
+            DualDecomposition(scopes, tolerance=-1.0, max_iterations=n).map_states(potentials) for n in (1, 2, 5, 50)
+        ]
+        bounds = [f.bound for f in found]
+        assert all(b >= best - slack for b in bounds)
+        assert all(later <= earlier + slack for earlier, later in pairwise(bounds))
+        for f in found:
+            assert f.score == pytest.approx(scopes.score(potentials, f.states), abs=slack)
+            if f.verdict.status == "exact":
+                assert f.score == pytest.approx(best, abs=slack)
+
+
+def test_a_forest_takes_one_round():
+    rng = np.random.default_rng(0)
+    n = 20_000
+    edges = np.array([(rng.integers(v), v) for v in range(1, n)], dtype=np.int32)
+    scopes = Scopes(np.full(n, 4, dtype=np.int32), 2 * np.arange(n), edges.ravel())
+    potentials = Potentials(rng.normal(size=4 * n), rng.normal(size=16 * (n - 1)))
+    found = DualDecomposition(scopes).map_states(potentials)
+    assert found.verdict.status == "exact" and found.verdict.iterations == 1
+    assert found.bound == pytest.approx(found.score, rel=1e-9)
+
+
+def test_a_gap_that_pairs_cannot_close_is_told():
+    """A triangle whose neighbours want to differ: two of three can, but each pair alone says that all do."""
+    differ = np.array([0.0, 1.0, 1.0, 0.0])
+    scopes = Scopes(np.full(3, 2, dtype=np.int32), 2 * np.arange(4), np.array([0, 1, 1, 2, 2, 0], dtype=np.int32))
+    found = DualDecomposition(scopes).map_states(Potentials(np.array([0.1, 0, 0, 0, 0, 0]), np.tile(differ, 3)))
+    assert found.score == pytest.approx(2.1)
+    assert found.bound == pytest.approx(3.05, abs=1e-6), "the linear relaxation: each node half of each state"
+    assert found.verdict.status == "converged"
+    few = DualDecomposition(scopes, tolerance=-1.0, max_iterations=3)
+    assert (
+        few.map_states(Potentials(np.array([0.1, 0, 0, 0, 0, 0]), np.tile(differ, 3))).verdict.status == "not converged"
+    )
+
+
+def test_attractive_pairs_of_two_states_have_no_gap():
+    """There the relaxation is tight (Greig, Porteous & Seheult 1989)."""
+    rng = np.random.default_rng(1)
+    edges = grid_edges(4, 4)
+    scopes, potentials = network(rng, np.full(16, 2), edges, 1.0, agreement=[True] * len(edges))
+    potentials = Potentials(potentials.nodes, np.abs(potentials.factors))
+    found = DualDecomposition(scopes).map_states(potentials)
+    assert found.verdict.status == "exact"
+    assert found.score == pytest.approx(Enumeration(scopes).map_states(potentials).score)
+
+
+def test_ctrl_c_gives_what_there_is():
+    scopes, potentials = network(np.random.default_rng(0), np.full(64, 4), grid_edges(8, 8), 3.0)
+
+    def stop(verdict):
+        raise KeyboardInterrupt
+
+    found = DualDecomposition(scopes, observe=stop).map_states(potentials)
+    assert found.verdict.status == "interrupted" and found.verdict.iterations == 1
+    assert found.score < found.bound < np.inf
+
+
+def test_it_has_no_marginals():
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    with pytest.raises(ValueError, match="no marginals"):
+        DualDecomposition(scopes).marginals(potentials)

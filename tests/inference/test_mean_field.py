@@ -1,0 +1,148 @@
+"""Mean field: a bound that holds and never falls, at a point that no block betters; blocks by either way the same."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS, grid_edges, hard, network
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference import mean_field
+from relcrf.inference.enumeration import Enumeration
+from relcrf.inference.mean_field import MeanField
+
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
+
+
+def random_blocks(rng, scopes):
+    return None if rng.random() < 0.4 else rng.integers(3, size=scopes.n_nodes) * 7 - 3
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_bound_holds(name, schedule):
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        scopes, potentials = NETWORKS[name](rng)
+        exact = Enumeration(scopes).marginals(potentials).log_partition
+        found = MeanField(scopes, blocks=random_blocks(rng, scopes), schedule=schedule).marginals(potentials)
+        assert found.log_partition <= exact + 1e-9 * max(1.0, abs(exact))
+        if schedule == "sequential" and found.log_partition > -np.inf:
+            assert found.verdict.status == "converged"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_bound_never_falls(name):
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        scopes, potentials = NETWORKS[name](rng)
+        blocks = random_blocks(rng, scopes)
+        bounds = [
+            MeanField(scopes, blocks=blocks, max_iterations=n, tolerance=0.0).marginals(potentials).log_partition
+            for n in range(1, 8)
+        ]
+        if "hard" not in name:  # those begin anew where they have broken rules
+            assert all(b >= a - 1e-9 * max(1.0, abs(a)) for a, b in pairwise(bounds)), bounds
+
+
+def test_one_node_by_hand():
+    """Two nodes of two states that pull together: mu solves mu = sigmoid(w (2 mu - 1) / 2 + b) in both schedules."""
+    scopes = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
+    w, b = 1.2, 0.3
+    potentials = Potentials(np.array([0.0, b, 0.0, b]), np.array([w, 0.0, 0.0, w]))
+    for schedule in ("sequential", "parallel"):
+        found = MeanField(scopes, schedule=schedule, tolerance=1e-12).marginals(potentials)
+        mu = found.nodes[1]
+        assert mu == pytest.approx(1.0 / (1.0 + np.exp(-(w * (2 * mu - 1) + b))))
+        np.testing.assert_allclose(found.factors, np.outer([1 - mu, mu], [1 - mu, mu]).ravel(), atol=1e-9)
+        entropy = -2 * (mu * np.log(mu) + (1 - mu) * np.log(1 - mu))
+        energy = 2 * b * mu + w * (mu**2 + (1 - mu) ** 2)
+        assert found.log_partition == pytest.approx(energy + entropy)
+
+
+def test_agreements_are_as_their_tables():
+    for name in ("grid of agreements", "larger agreements", "forest of agreements"):
+        for seed in range(4):
+            rng = np.random.default_rng(seed)
+            scopes, potentials = NETWORKS[name](rng)
+            full, tables = scopes.full(potentials)
+            blocks = random_blocks(rng, scopes)
+            one, other = (MeanField(s, blocks=blocks).marginals(p) for s, p in ((scopes, potentials), (full, tables)))
+            np.testing.assert_allclose(one.nodes, other.nodes, atol=1e-5)
+            np.testing.assert_allclose(one.factors, scopes.of_full(other.factors), atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_forest_block_is_as_its_enumeration(seed, monkeypatch):
+    rng = np.random.default_rng(seed)
+    edges = [*grid_edges(2, 4), (5, 1), (1, 0)]
+    made = network(rng, rng.integers(1, 4, size=8), edges)
+    scopes, potentials = hard(rng, made, 0.1) if seed % 2 else made
+    blocks = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    kept = MeanField(scopes, blocks=blocks, tolerance=1e-10)
+    enumerated, map_states = kept.marginals(potentials), kept.map_states(potentials)
+    monkeypatch.setattr(mean_field, "SMALL", 0)
+    swept = MeanField(scopes, blocks=blocks, tolerance=1e-10)
+    found = swept.marginals(potentials)
+    assert all(isinstance(run, mean_field._Forest) for run in swept._runs)
+    assert found.log_partition == pytest.approx(enumerated.log_partition)
+    np.testing.assert_allclose(found.nodes, enumerated.nodes, atol=1e-7)
+    np.testing.assert_allclose(found.factors, enumerated.factors, atol=1e-7)
+    assert swept.map_states(potentials).score == pytest.approx(map_states.score)
+
+
+def test_larger_blocks_are_nearer():
+    scopes, potentials = network(np.random.default_rng(0), np.full(12, 2), grid_edges(3, 4), 1.0)
+    exact = Enumeration(scopes).marginals(potentials).log_partition
+    gaps = [
+        exact - MeanField(scopes, blocks=np.arange(12) // size, restarts=5).marginals(potentials).log_partition
+        for size in (1, 4, 12)
+    ]
+    assert gaps[0] > gaps[1] > gaps[2] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_restarts_find_the_better_optimum():
+    """Nodes that lean slightly one way, and pairs that reward the other way far more."""
+    scopes = Scopes(np.full(2, 2, dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
+    potentials = Potentials(np.array([2.0, 0.0, 2.0, 0.0]), np.array([4.0, 0.0, 0.0, 9.0]))
+    once, often = (MeanField(scopes, restarts=n).marginals(potentials) for n in (0, 20))
+    assert often.log_partition > once.log_partition + 0.5
+    again = MeanField(scopes, restarts=20).marginals(potentials)
+    np.testing.assert_array_equal(again.nodes, often.nodes)
+
+
+def test_a_rule_leaves_possible_states():
+    """A ring where neighbours must differ, by products: the first start breaks rules, a possible joint state is found."""
+    differ = np.where(np.eye(2, dtype=bool), -np.inf, 0.0).ravel()
+    edges = np.array([(v, (v + 1) % 6) for v in range(6)], dtype=np.int32)
+    scopes = Scopes(np.full(6, 2, dtype=np.int32), 2 * np.arange(7), edges.ravel())
+    found = MeanField(scopes).marginals(Potentials(np.zeros(12), np.tile(differ, 6)))
+    assert found.verdict.status == "converged"
+    assert found.log_partition == pytest.approx(0.0), "one of the two colourings"
+    ring = MeanField(scopes, blocks=np.zeros(6)).marginals(Potentials(np.zeros(12), np.tile(differ, 6)))
+    assert ring.log_partition == pytest.approx(np.log(2.0))
+
+
+def test_what_is_refused():
+    n = 18
+    edges = [(i, j) for i in range(n) for j in range(i)]
+    scopes, potentials = network(np.random.default_rng(0), np.full(n, 2), edges)
+    with pytest.raises(ValueError, match=r"block 5 of 18 nodes has more than 65536 joint states"):
+        MeanField(scopes, blocks=np.full(n, 5)).marginals(potentials)
+    with pytest.raises(ValueError, match="no schedule 'flooding'"):
+        MeanField(scopes, schedule="flooding").map_states(potentials)
+
+
+def test_ctrl_c_gives_what_there_is():
+    scopes, potentials = network(np.random.default_rng(0), np.full(9, 2), grid_edges(3, 3))
+    seen = []
+
+    def observe(verdict):
+        seen.append(verdict.status)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    found = MeanField(scopes, tolerance=0.0, restarts=3, observe=observe).marginals(potentials)
+    assert found.verdict.status == "interrupted" and found.verdict.iterations == 2
+    assert found.log_partition <= Enumeration(scopes).marginals(potentials).log_partition
+    assert seen == ["running", "running"]

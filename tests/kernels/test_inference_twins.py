@@ -1,0 +1,174 @@
+"""The kernels of approximate inference against twins that go through every joint state."""
+
+import itertools
+
+import networkx as nx
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS, hard
+
+from relcrf.graph.incidence import factors_of
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.mean_field import MeanField
+from relcrf.kernels import dual_decomposition, factors, induced_forests, mean_field
+
+NETWORKS = {**FORESTS, **LOOPS, **CLIQUES}
+NAMES = [n for n in NETWORKS if n not in ("nothing", "nodes alone", "one node")]
+
+
+def made(name, seed):
+    """A network, some of whose cells are impossible where it has tables alone."""
+    rng = np.random.default_rng(seed)
+    network = NETWORKS[name](rng)
+    return rng, *(hard(rng, network, 0.2) if network[0].agreement is None else network)
+
+
+def value(scopes, potentials, f, states):
+    """A factor's log potential at the states of its nodes."""
+    if scopes.agreement is not None and scopes.agreement[f]:
+        return potentials.factors[scopes.table_start[f]] if len(set(states)) == 1 else 0.0
+    shape = scopes.cardinality[scopes.node[scopes.start[f] : scopes.start[f + 1]]]
+    return potentials.factors[scopes.table_start[f] + np.ravel_multi_index(states, shape)]
+
+
+def joint_states(scopes, f):
+    nodes = scopes.node[scopes.start[f] : scopes.start[f + 1]]
+    return nodes, itertools.product(*(range(scopes.cardinality[v]) for v in nodes))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_conditional(name):
+    rng, scopes, potentials = made(name, 0)
+    states = np.array([rng.integers(k) for k in scopes.cardinality], dtype=np.int32)
+    arrays = factors_of(scopes)
+    found, broken = np.empty(5), np.empty(5, dtype=np.int64)
+    for v in range(scopes.n_nodes):
+        factors.conditional(arrays, *potentials, v, states, found, broken)
+        touching = [f for f in range(scopes.n_factors) if v in joint_states(scopes, f)[0]]
+        for x in range(scopes.cardinality[v]):
+            changed = np.where(np.arange(scopes.n_nodes) == v, x, states)
+            alone = potentials.nodes[scopes.state_start[v] + x]
+            values = [value(scopes, potentials, f, tuple(changed[joint_states(scopes, f)[0]])) for f in touching]
+            assert broken[x] == np.isneginf(values).sum() + np.isneginf(alone) * (1 + len(touching))
+            assert found[x] == pytest.approx(sum(w for w in (alone, *values) if w > -np.inf))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n_blocks", [None, 2, 3])
+def test_fields_of_the_mean_field(name, n_blocks):
+    """Expected log potentials of every block, when the other blocks' distributions are random and not products."""
+    rng, scopes, potentials = made(name, 1)
+    block_of = np.arange(scopes.n_nodes) if n_blocks is None else rng.integers(n_blocks, size=scopes.n_nodes)
+    block_of = np.unique(block_of, return_inverse=True)[1]
+    method = MeanField(scopes, blocks=block_of)
+    arrays, parts, q = method._factors, method._parts, np.zeros(method._size)
+    joint = {}  # of each block: its nodes, and a probability for each of their states
+    for b in range(block_of.max() + 1):
+        nodes = np.flatnonzero(block_of == b)
+        every = list(itertools.product(*(range(scopes.cardinality[v]) for v in nodes)))
+        joint[b] = nodes, dict(zip(every, rng.dirichlet(np.ones(len(every))), strict=True))
+        for state, p in joint[b][1].items():
+            q[scopes.state_start[nodes] + np.array(state)] += p
+    for part in range(len(parts.factor)):
+        places = slice(parts.place_start[part], parts.place_start[part + 1])
+        mine = scopes.node[parts.place[places]]
+        if len(mine) > 1:
+            nodes, table = joint[block_of[mine[0]]]
+            for state, p in table.items():
+                q[parts.table_start[part] + np.array(state)[np.searchsorted(nodes, mine)] @ parts.stride[places]] += p
+    field, broken = np.full(len(q), np.nan), np.full(len(q), np.nan)
+    for b in joint:
+        scratch = np.empty((2, mean_field.most_nodes(arrays)), dtype=np.int64)
+        mean_field.fields(arrays, parts, *potentials, b, q, *scratch, field, broken)
+        for state in joint[b][1]:
+            wanted = wanted_broken = got = got_broken = 0.0
+            own = dict(zip(joint[b][0], state, strict=True))
+            for v, x in own.items():
+                at = scopes.state_start[v] + x
+                got, got_broken = got + field[at], got_broken + broken[at]
+                alone = potentials.nodes[at]
+                wanted += alone if alone > -np.inf else 0.0
+                wanted_broken += np.isneginf(alone) * (1 + (scopes.node == v).sum())
+            for f in range(scopes.n_factors):
+                nodes, every = joint_states(scopes, f)
+                if not set(own) & set(nodes):
+                    continue
+                for cell in every:
+                    states = dict(zip(nodes, cell, strict=True))
+                    if any(own.get(v, x) != x for v, x in states.items()):
+                        continue
+                    weight = 1.0
+                    for other in {int(block_of[v]) for v in nodes} - {b}:
+                        members, table = joint[other]
+                        weight *= sum(
+                            p
+                            for s, p in table.items()
+                            if all(states.get(v, x) == x for v, x in zip(members, s, strict=True))
+                        )
+                    log_potential = value(scopes, potentials, f, cell)
+                    wanted += weight * log_potential if log_potential > -np.inf else 0.0
+                    wanted_broken += weight * np.isneginf(log_potential)
+            for part in parts.block_part[parts.block_part_start[b] : parts.block_part_start[b + 1]]:
+                places = slice(parts.place_start[part], parts.place_start[part + 1])
+                mine = scopes.node[parts.place[places]]
+                if len(mine) > 1:
+                    at = parts.table_start[part] + np.array([own[v] for v in mine]) @ parts.stride[places]
+                    got, got_broken = got + field[at], got_broken + broken[at]
+            assert got == pytest.approx(wanted, rel=1e-9, abs=1e-9)
+            assert got_broken == pytest.approx(wanted_broken, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pull(name):
+    """The best that a factor can give one of its nodes, by going through its joint states."""
+    rng, scopes, potentials = made(name, 2)
+    arrays = factors_of(scopes)
+    message_start = np.concatenate(([0], np.cumsum(scopes.cardinality[scopes.node])))
+    message = rng.normal(size=int(message_start[-1]))
+    alive = rng.random(int(scopes.state_start[-1])) < 0.7
+    out, state = np.empty(5), np.empty(5, dtype=np.int64)
+    for place in range(len(scopes.node)):
+        f = int(np.searchsorted(scopes.start, place, side="right") - 1)
+        nodes, every = joint_states(scopes, f)
+        wanted = np.full(scopes.cardinality[scopes.node[place]], -np.inf)
+        for cell in every:
+            given = value(scopes, potentials, f, cell)
+            for p, v, x in zip(range(scopes.start[f], scopes.start[f + 1]), nodes, cell, strict=True):
+                if p != place:
+                    given -= message[message_start[p] + x] if alive[scopes.state_start[v] + x] else np.inf
+            mine = cell[place - scopes.start[f]]
+            wanted[mine] = max(wanted[mine], given)
+        dual_decomposition.pull(arrays, potentials.factors, place, message_start, message, alive, state, out)
+        np.testing.assert_allclose(out[: len(wanted)], wanted)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_induced_forests(seed):
+    """What grows has no cycle and no factor with three nodes, and no further node would fit."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(2, 12))
+    scopes_of = [rng.permutation(n)[: rng.integers(1, min(n, 3) + 1)] for _ in range(int(rng.integers(1, 15)))]
+    start = np.concatenate(([0], np.cumsum([len(s) for s in scopes_of])))
+    scopes = Scopes(np.full(n, 2, dtype=np.int32), start, np.concatenate(scopes_of).astype(np.int32))
+
+    def is_forest(nodes):
+        inside = [set(s.tolist()) & nodes for s in scopes_of]
+        graph = nx.Graph([tuple(s) for s in inside if len(s) == 2])
+        return max(map(len, inside)) <= 2 and (not graph or nx.is_forest(graph))
+
+    arrays, inside, order = factors_of(scopes), np.empty(n, dtype=bool), rng.permutation(n)
+    induced_forests.grow(arrays, order, inside)
+    chosen = set(np.flatnonzero(inside).tolist())
+    assert is_forest(chosen)
+    assert not any(is_forest(chosen | {v}) for v in range(n) if v not in chosen)
+    node, parent, entry_start, place, other = induced_forests.rooted(arrays, order, inside)
+    assert sorted(node) == sorted(chosen)
+    seen = set()
+    for k, v in enumerate(node):
+        assert parent[k] < 0 or parent[k] in seen
+        seen.add(v)
+        for e in range(entry_start[k], entry_start[k + 1]):
+            assert scopes.node[place[e]] == v
+            assert other[e] < 0 or scopes.node[other[e]] == parent[k]
+    touched = [f for f, s in enumerate(scopes_of) if chosen & set(s.tolist())]
+    assert sorted(arrays.factor[place]) == touched, "each touching factor has one entry"

@@ -47,6 +47,7 @@ from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan
 from relcrf.grounding.saved import SavedBlocks
 from relcrf.grounding.variables import VariableBlock
+from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
 from relcrf.language.parse import read
@@ -330,9 +331,9 @@ class Fit:
         """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
         return _ground(self.learned.spec, data, self.learned.vocabulary, budget, progress, engine, keep)
 
-    def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET) -> Prediction:
-        """Marginals of every missing value; the known ones are evidence."""
-        return predict(self, self.ground(data, budget))
+    def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET, **settings: Any) -> Prediction:
+        """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
+        return predict(self, self.ground(data, budget), **settings)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""
@@ -355,15 +356,19 @@ def predict(
     *,
     hidden: np.ndarray | None = None,
     executor: AbstractExecutor | None = None,
+    observe: Observer = silent,
+    **settings: Any,
 ) -> Prediction:
     """Infers on a ground graph.
 
     Args:
         hidden: variables whose labels are queries, though known, shape (n_variables,), bool.
         executor: as for `fit`.
+        observe: sees a method that goes by rounds at work, where the graph is in one piece.
+        settings: of the backend, in place of those that it was trained with, such as `inference="bp"`.
     """
     learned = trained.learned
-    system = make(learned.backend, **learned.settings)
+    system = make(learned.backend, **{**learned.settings, **settings})
     known = grounding.states >= 0
     if hidden is not None:
         known = known & ~hidden
@@ -372,7 +377,7 @@ def predict(
     started = time.perf_counter()
     problem = Problem(grounding.graph, roles, grounding.states)
     with in_pieces(grounding, problem, executor) as pieces:
-        inferred = infer(pieces, system, learned.settings, vectors) if pieces else system.infer(problem, vectors)
+        inferred = infer(pieces, system, vectors) if pieces else system.infer(problem, vectors, observe)
     return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
 
 
@@ -409,6 +414,11 @@ class Prediction:
             hint = suggestion(attribute or "", self.attributes) or f"there is {listing(self.attributes)}"
             raise UsageError(Diagnostic("E310", message, hint=hint))
         return found[0]
+
+    @property
+    def verdict(self) -> Verdict:
+        """How far to trust the probabilities."""
+        return self.inferred.verdict
 
     def _nodes(self, block: VariableBlock) -> np.ndarray:
         variables = self.inferred.variables

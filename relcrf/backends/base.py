@@ -15,7 +15,7 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.weights import WeightLayout
-from relcrf.inference.result import Verdict
+from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, curvature, penalised
 
@@ -211,8 +211,12 @@ class AbstractBackend(ABC):
         """Learns from the labels of the free variables."""
 
     @abstractmethod
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
-        """Marginals and most probable states of the free variables under learned vectors."""
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        """Marginals and most probable states of the free variables under learned vectors.
+
+        Args:
+            observe: sees a method that goes by rounds at work.
+        """
 
 
 def maximise_likelihood(

@@ -22,6 +22,7 @@ from relcrf.backends.base import (
 )
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.inference.forest import ForestInference
+from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood
 from relcrf.structure.conditional_chow_liu import spanning_forest
@@ -83,7 +84,7 @@ class EssBackend(AbstractBackend):
             {"variables": nodes, "candidate_edges": edges, "forest_edges": forest.sizes()[1]},
         )
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         forest = spanning_forest(problem.reduced(self.name), vectors["structure"])
         return infer_on_forest(forest, vectors["weights"])
 

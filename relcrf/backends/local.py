@@ -11,6 +11,7 @@ from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learne
 from relcrf.backends.ess import infer_on_forest
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
+from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
 
@@ -36,7 +37,7 @@ class LocalBackend(AbstractBackend):
         )
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": alone.sizes()[0]})
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return infer_on_forest(_unary(problem, self.name), vectors["weights"])
 
 

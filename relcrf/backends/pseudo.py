@@ -6,25 +6,25 @@ Source: Besag, Statistical analysis of non-lattice data (1975); in relational mo
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.scopes import Scopes
-from relcrf.inference.gibbs import Gibbs
-from relcrf.inference.mean_field import MeanField
-from relcrf.inference.result import AbstractInference
+from relcrf.inference.choice import METHODS, make, settings_of
+from relcrf.inference.clique_tree import CliqueTooLarge
+from relcrf.inference.result import AbstractInference, Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
 
 MAX_CELLS = 1 << 27
 """Cells of all factor tables together: a gigabyte."""
 
-INFERENCE = ("gibbs", "mf")
+INFERENCE = tuple(name for name in METHODS if name != "dual")
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,8 @@ class PseudoBackend(AbstractBackend):
 
     Args:
         l2, max_iterations, tolerance: see `EssBackend`.
-        inference: `gibbs` or `mf`, see `Gibbs` and `MeanField`.
-        sweeps, chains: of the sampler. seed: of either.
+        inference: a method that has marginals, by name; see docs/inference.
+        sweeps, chains, seed: of methods that have such settings.
 
     Raises:
         UsageError: for any other inference.
@@ -74,25 +74,41 @@ class PseudoBackend(AbstractBackend):
         weights = maximise_likelihood("weights", layout, blankets, optimiser, self.l2, layout.initial, monitor)
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": blankets.sizes()[0]})
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Inferred:
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         graph = reduce_graph(problem.graph, problem.roles, problem.states)
         if graph.scopes.table_start[-1] > MAX_CELLS:
             message = f"backend 'pseudo' would need factor tables of more than {MAX_CELLS} cells"
             hint = "narrow the 'where' of the largest template, or use --backend ess"
             raise UsageError(Diagnostic("E308", message, hint=hint))
-        inference, potentials = self._inference(graph.scopes), graph.potentials(vectors["weights"])
-        found, best = inference.marginals(potentials), inference.map_states(potentials)
+        graph = graph.with_agreements()
+        inference, potentials = self._method(graph.scopes, observe), graph.potentials(vectors["weights"])
+        try:
+            found = inference.marginals(potentials)
+            interrupted = found.verdict.status == "interrupted"
+            states = _modes(graph, found.nodes) if interrupted else inference.map_states(potentials).states
+        except CliqueTooLarge as error:
+            message = f"backend 'pseudo' cannot infer here by '{self.inference}': {error}"
+            raise UsageError(Diagnostic("E308", message, hint="use --set inference=auto, bp or gibbs")) from None
         return Inferred(
             variables=graph.variables,
             state_start=graph.state_start,
             marginals=found.nodes,
-            map_states=best.states,
+            map_states=states,
             edges=graph.variables[graph.edges],
             log_partition=found.log_partition,
             verdict=found.verdict,
         )
 
-    def _inference(self, scopes: Scopes) -> AbstractInference:
-        if self.inference == "mf":
-            return MeanField(scopes, seed=self.seed)
-        return Gibbs(scopes, sweeps=self.sweeps, chains=self.chains, seed=self.seed)
+    def _method(self, scopes: Scopes, observe: Observer) -> AbstractInference:
+        known = settings_of(METHODS[self.inference])
+        settings: dict[str, Any] = {n: getattr(self, n) for n in ("sweeps", "chains", "seed") if n in known}
+        return make(self.inference, scopes, settings, observe)
+
+
+def _modes(graph: ReducedGraph, marginals: np.ndarray) -> np.ndarray:
+    """The most probable state of each node alone, shape (n_nodes,), int32."""
+    states = np.empty(graph.n_nodes, dtype=np.int32)
+    for k in np.unique(graph.cardinality):
+        nodes = np.flatnonzero(graph.cardinality == k)
+        states[nodes] = marginals[graph.state_start[nodes, None] + np.arange(k)].argmax(axis=1)
+    return states

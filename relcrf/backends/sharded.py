@@ -18,6 +18,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.shards import SHARD_FACTORS, cut, load_shard
 from relcrf.inference.result import Verdict
 from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, curvature
+from relcrf.settings import names_of
 
 FACTOR_BYTES = 300
 """What a factor takes while its shard is at work, about: its edge, its terms and its tables."""
@@ -68,11 +69,10 @@ def shard(
     )
 
 
-def infer(
-    problem: ShardedProblem, backend: AbstractBackend, settings: Mapping[str, Any], vectors: Mapping[str, np.ndarray]
-) -> Inferred:
+def infer(problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[str, np.ndarray]) -> Inferred:
     """The answers of a backend for every shard, put together."""
     named = tuple(sorted((name, problem.share(vector)) for name, vector in vectors.items()))
+    settings = {name: getattr(backend, name) for name in names_of(type(backend))}
     task = _Infer(backend.name, tuple(sorted(settings.items())), named)
     answers = problem.executor.map(task, problem.shards, np.empty(0))
     variables = np.flatnonzero(problem.roles == Role.FREE)

@@ -18,11 +18,11 @@ import numpy as np
 import typer
 
 from relcrf.cli.output import JsonOption, SetOption, messages, note, print_json, settings, watching
-from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError
+from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
 from relcrf.graph.conditioning import Conditioned, condition
 from relcrf.graph.uai import UaiModel, marginals_text, partition_text, read_evidence, read_model, states_text
 from relcrf.inference.auto import Auto
-from relcrf.inference.choice import make
+from relcrf.inference.choice import METHODS, make
 from relcrf.inference.result import AbstractInference, Verdict
 
 LOG10 = math.log(10)
@@ -72,7 +72,7 @@ def infer(
         ),
     ],
     evid: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
-    method: Annotated[str, typer.Option("--method", "-m", help="How: auto, jt, forest, enumeration.")] = "auto",
+    method: Annotated[str, typer.Option("--method", "-m", help=f"How: {listing(METHODS)}.")] = "auto",
     setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the answer.")] = None,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if the method does not converge.")] = False,
@@ -93,7 +93,7 @@ def infer(
             left = condition(read.scopes, read.potentials, states)
 
             def observe(verdict: Verdict) -> None:
-                watch.phase(f"{method}: {verdict.iterations:,} iterations, residual {verdict.residual:.1e}")
+                watch.phase(f"{method}: {verdict}")
 
             watch.phase(method)
             started = time.perf_counter()
@@ -106,7 +106,7 @@ def infer(
                 raise UsageError(Diagnostic("E381", message, hint=hint)) from None
             seconds = time.perf_counter() - started
         if strict and not answer.verdict.is_good and answer.verdict.status != "interrupted":
-            message = f"method '{method}': {_summary(answer.verdict)}"
+            message = f"method '{method}': {answer.verdict}"
             raise ConvergenceError(Diagnostic("E402", message, hint="allow more iterations, or damp: see its settings"))
         if out is not None or not as_json:
             target.write(answer.text)
@@ -120,16 +120,10 @@ def infer(
         part = (
             "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {len(left.nodes):,} exact"
         )
-        note(f"{method}: {_summary(answer.verdict)}{part}{answer.remark}")
+        note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
         messages.print("interrupted; the answer is what there was", style="red")
         raise typer.Exit(130)
-
-
-def _summary(verdict: Verdict) -> str:
-    if verdict.status == "exact":
-        return "exact"
-    return f"{verdict.status} after {verdict.iterations:,} iterations, residual {verdict.residual:.2g}"
 
 
 def _exact(inference: AbstractInference, verdict: Verdict) -> int:

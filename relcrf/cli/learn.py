@@ -160,6 +160,11 @@ def predict(
         Path | None, typer.Option("--out", "-o", help="Where to write: .csv, .tsv, .jsonl, .parquet, .arrow.")
     ] = None,
     attribute: Annotated[str | None, typer.Option(help="Which predicted attribute, where there are several.")] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="Another setting of the backend than in training, such as inference=bp."),
+    ] = None,
+    strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if inference does not converge.")] = False,
     split: SplitOption = None,
     hold: HoldOption = None,
     keep: KeepOption = None,
@@ -174,13 +179,22 @@ def predict(
     if out is not None:
         require_writable(out)
     fit = api.load_fit(run)
+    chosen: dict[str, Any] = dict(settings(setting))
+    make(fit.learned.backend, **{**fit.learned.settings, **chosen})
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
         saved = kept_blocks(keep)
         grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=saved)
         watch.phase("inferring")
         hidden = _hidden(grounding, split, hold)
-        found = api.predict(fit, grounding, hidden=hidden)
+        found = api.predict(fit, grounding, hidden=hidden, observe=watch.inference, **chosen)
+    verdict = found.verdict
+    interrupted = verdict.status == "interrupted"
+    if strict and not verdict.is_good and not interrupted:
+        message = f"inference by backend '{fit.learned.backend}': {verdict}"
+        raise ConvergenceError(
+            Diagnostic("E402", message, hint="allow more iterations, or another --set inference=...")
+        )
     names = [attribute] if attribute else found.attributes
     frames = {found.block(name).name: found.table(name) for name in names}
     if out is not None:
@@ -199,10 +213,12 @@ def predict(
                 },
                 "queries": {name: len(frame) for name, frame in frames.items()},
                 "unseen_keys": found.unseen_keys,
+                "verdict": asdict(verdict),
                 "seconds": found.seconds,
                 "out": str(out) if out else None,
             }
         )
+        _end_interrupted(interrupted)
         return
     _note_default(hidden, split)
     note_kept(saved)
@@ -211,7 +227,17 @@ def predict(
     for name, frame in frames.items():
         shown = [row[:4] for row in frame.rows(10)]
         table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
-    console.print(f"inferred in {found.seconds:.2f} s" + (f"; written to {out}" if out else ""))
+    console.print(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
+    if not (verdict.is_good or interrupted):
+        note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
+    _end_interrupted(interrupted)
+
+
+def _end_interrupted(interrupted: bool) -> None:
+    """The exit code of Ctrl-C, where what there was has been given."""
+    if interrupted:
+        messages.print("interrupted; the answer is what there was", style="red")
+        raise typer.Exit(130)
 
 
 def evaluate(

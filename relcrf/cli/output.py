@@ -18,6 +18,7 @@ from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.saved import SavedBlocks
+from relcrf.inference.result import Verdict
 from relcrf.learning.lbfgs import State
 
 ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
@@ -147,6 +148,10 @@ class Watch:
 
     def grounding(self, template: str) -> None:
         self.phase(f"grounding {template}")
+
+    def inference(self, verdict: Verdict) -> None:
+        """One round of a method of inference."""
+        self.phase(f"inferring: {verdict.iterations:,} iterations, residual {verdict.residual:.1e}")
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
         """One iteration of an optimiser."""

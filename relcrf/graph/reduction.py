@@ -106,6 +106,7 @@ class ReducedGraph:
         state_start: where each node's states begin in a flat node table, shape (n_nodes + 1,).
         edges: shape (n_edges, 2), int32; the lower node first, rows ascending and distinct.
         table_start: where each edge's joint states begin in a flat edge table, shape (n_edges + 1,).
+        agreement: edges whose table is one number, see `Scopes`; None where there is none.
     """
 
     graph: FactorGraph
@@ -117,6 +118,7 @@ class ReducedGraph:
     node_terms: tuple[Terms, ...]
     edge_terms: tuple[Terms, ...]
     clique_terms: tuple[CliqueTerms, ...] = ()
+    agreement: np.ndarray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -187,7 +189,27 @@ class ReducedGraph:
             arity.append(np.full(len(terms.node), terms.node.shape[1]))
             node.append(terms.node.ravel())
         start = np.concatenate(([0], np.cumsum(np.concatenate(arity), dtype=np.int64)))
-        return Scopes(self.cardinality, start, np.concatenate(node))
+        agreement = None
+        if self.agreement is not None:
+            agreement = np.zeros(len(start) - 1, dtype=bool)
+            agreement[: self.n_edges] = self.agreement
+        return Scopes(self.cardinality, start, np.concatenate(node), agreement)
+
+    def with_agreements(self) -> ReducedGraph:
+        """The same graph, with one number for an edge all of whose factors ask no more than whether its ends agree.
+
+        That is a k-th of a k-th of the bytes, and methods have kernels for it. For `potentials` and `counts` of inference;
+        sweeps over forests want full tables.
+        """
+        agreement = np.ones(self.n_edges, dtype=bool)
+        for terms in self.edge_terms:
+            if not _is_agreement(self.graph.groups[terms.group]):
+                agreement[terms.target] = False
+        # Two places of a factor may have become one edge's ends in either order, but only both at once.
+        if not agreement.any():
+            return self
+        table_start = _table_start(self.cardinality, self.edges, agreement)
+        return replace(self, agreement=agreement, table_start=table_start)
 
     def potentials(self, weights: np.ndarray) -> Potentials:
         """The log potentials of `scopes` under weights of shape (layout.size,)."""
@@ -347,6 +369,8 @@ class ReducedGraph:
         if terms.on_edges:
             n_rows = self.cardinality[self.edges[target, 0]]
             n_columns = self.cardinality[self.edges[target, 1]]
+            if self.agreement is not None:  # its number is that of the first state of both
+                n_rows, n_columns = (np.where(self.agreement[target], np.int32(1), n) for n in (n_rows, n_columns))
             start = self.table_start[target] - origin
         else:
             n_rows = self.cardinality[target]
@@ -519,8 +543,18 @@ def _merge_parallel(pairs: list[tuple[Terms, np.ndarray]], n_nodes: int) -> tupl
     return edges, tuple(merged)
 
 
-def _table_start(cardinality: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def _is_agreement(group: FactorGroup) -> bool:
+    """Whether the factors are over two places, and 1 times a number where these agree and 0 elsewhere."""
+    if group.patterns is None or len(group.scope) != 2 or group.n_patterns != 1:
+        return False
+    k, other = group.cardinalities
+    return k == other and np.array_equal(group.patterns[:, 0], np.eye(k).ravel())
+
+
+def _table_start(cardinality: np.ndarray, edges: np.ndarray, agreement: np.ndarray | None = None) -> np.ndarray:
     sizes = cardinality[edges[:, 0]].astype(np.int64) * cardinality[edges[:, 1]]
+    if agreement is not None:
+        sizes[agreement] = 1
     return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 

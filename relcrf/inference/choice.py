@@ -8,17 +8,23 @@ from typing import Any, get_type_hints
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.scopes import Scopes
 from relcrf.inference.auto import Auto
+from relcrf.inference.dual_decomposition import DualDecomposition
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
+from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.mean_field import MeanField
 from relcrf.inference.result import AbstractInference, Observer, silent
 from relcrf.settings import converted, names_of
 
 METHODS: Mapping[str, type[AbstractInference]] = {
     "auto": Auto,
+    "dual": DualDecomposition,
     "enumeration": Enumeration,
     "forest": ForestInference,
+    "gibbs": Gibbs,
     "jt": JunctionTree,
+    "mf": MeanField,
 }
 
 

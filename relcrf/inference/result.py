@@ -25,6 +25,11 @@ class Verdict:
     iterations: int = 0
     residual: float = 0.0
 
+    def __str__(self) -> str:
+        if self.status == "exact":
+            return "exact"
+        return f"{self.status} after {self.iterations:,} iterations, residual {self.residual:.2g}"
+
     @property
     def is_good(self) -> bool:
         return self.status in ("exact", "converged")

@@ -7,12 +7,14 @@ expectations, given what is observed, and `log Z` given it stands in the place o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
+from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import (
     BLOCK,
     LANES,
@@ -23,6 +25,7 @@ from relcrf.inference.forest import (
     ForestSweep,
     SharedTables,
 )
+from relcrf.inference.result import AbstractInference
 from relcrf.kernels import pairs
 from relcrf.learning.lbfgs import Objective
 
@@ -162,6 +165,48 @@ class _WeightedTables(AbstractForestTables):
         self.graph.add_node_counts(nodes, self.counts[lane], *block)
         if self.classes is None:
             self.graph.add_edge_counts(edges, self.counts[lane], *self._edges(block))
+
+
+@dataclass(frozen=True, eq=False)
+class InferredLikelihood:
+    """`log Z(e, w) - score(x, e, w)` of any graph, by a method of inference; exact where the method is.
+
+    With latent or partly observed states there are two runs, one free and one with the observed states clamped, and the
+    gradient is the difference of their expected counts (Quattoni et al. 2007, equation 4). Where the method is
+    loopy belief propagation, value and gradient belong together at its fixed points (Bethe); mean field's do not quite.
+
+    Args:
+        states: the observed states, shape (n_nodes,); -1 where latent.
+        method: makes the method for the graph's scopes.
+    """
+
+    graph: ReducedGraph
+    states: np.ndarray
+    method: Callable[[Scopes], AbstractInference]
+
+    @cached_property
+    def _compact(self) -> ReducedGraph:
+        return self.graph.with_agreements()
+
+    @cached_property
+    def _inference(self) -> AbstractInference:
+        return self.method(self._compact.scopes)
+
+    @cached_property
+    def _observed_counts(self) -> np.ndarray:
+        return self.graph.state_counts(self.states)
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        potentials = self._compact.potentials(weights)
+        log_partition, expected = self._run(potentials)
+        if (self.states >= 0).all():
+            return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
+        clamped, observed = self._run(potentials.given(self._compact.scopes, self.states))
+        return log_partition - clamped, expected - observed
+
+    def _run(self, potentials: Potentials) -> tuple[float, np.ndarray]:
+        found = self._inference.marginals(potentials)
+        return found.log_partition, self._compact.counts(Potentials(found.nodes, found.factors))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit
 
 
@@ -39,3 +40,18 @@ def flatten(parent):  # type: ignore[no-untyped-def]
     """Makes every node's parent its representative."""
     for node in range(len(parent)):
         parent[node] = find(parent, node)
+
+
+@njit(cache=True, nogil=True)
+def first_joins(n_nodes, edges, order, chosen):  # type: ignore[no-untyped-def]
+    """Marks the edges that join two components, going through them in `order`: a spanning forest.
+
+    Args:
+        edges: shape (n_edges, 2). chosen: shape (n_edges,), False at first.
+    """
+    parent = np.arange(n_nodes).astype(np.int32)
+    for e in order:
+        a, b = find(parent, edges[e, 0]), find(parent, edges[e, 1])
+        if a != b:
+            parent[max(a, b)] = min(a, b)
+            chosen[e] = True

@@ -1,0 +1,163 @@
+"""In which order messages of belief propagation are sent: all at once, node by node, or the one that changes most first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relcrf.kernels.messages import absorb, compiled, gather, inner, send
+
+
+@compiled
+def open_products(net, tables, state):  # type: ignore[no-untyped-def]
+    """Makes the products of all nodes."""
+    for v in range(len(net.cardinality)):
+        gather(net, tables, state, v)
+
+
+@compiled
+def flood(net, tables, state, work, factors, product, barred):  # type: ignore[no-untyped-def]
+    """One round of flooding over some factors: all their messages anew from the state's products.
+
+    Args:
+        factors: which. product, barred: what the new messages make of the nodes, as those of the state.
+
+    Returns:
+        the largest change of a message; nan where a node or factor has nothing that can be.
+    """
+    new = work[3]
+    most = 0.0
+    for f in factors:
+        first, stop = net.start[f], net.start[f + 1]
+        for place in range(first, stop):
+            change = send(net, tables, state, place, work, new[place - first])
+            most = change if not change <= most else most
+        for place in range(first, stop):
+            m = net.message_start[place]
+            for x in range(net.cardinality[net.node[place]]):
+                state.message[m + x] = new[place - first, x]
+            absorb(net, tables, place, product, barred, state.message)
+        if np.isnan(most):
+            return most
+    return most
+
+
+@compiled
+def sweep(net, tables, state, work, backwards):  # type: ignore[no-untyped-def]
+    """Visits each node in order, or in the order reversed, and sends all that its factors say to their other nodes.
+
+    Returns:
+        the largest change of a message; nan where a node or factor has nothing that can be.
+    """
+    new = work[3][0]
+    n_nodes = len(net.cardinality)
+    most = 0.0
+    for visit in range(n_nodes):
+        v = n_nodes - 1 - visit if backwards else visit
+        gather(net, tables, state, v)
+        for i in range(net.incident_start[v], net.incident_start[v + 1]):
+            f = net.factor[net.incident[i]]
+            first, stop = net.start[f], net.start[f + 1]
+            if stop - first > 2:
+                for place in range(first, stop):
+                    gather(net, tables, state, net.node[place])
+            for place in range(first, stop):
+                if place == net.incident[i]:
+                    continue
+                change = send(net, tables, state, place, work, new)
+                most = change if not change <= most else most
+                m = net.message_start[place]
+                for x in range(net.cardinality[net.node[place]]):
+                    state.message[m + x] = new[x]
+        if np.isnan(most):
+            return most
+    return most
+
+
+@inner
+def _put(queue, slot, seat, item, key):  # type: ignore[no-untyped-def]
+    """Moves an item of the queue, a binary heap with the largest key at its root, from its seat to where its key belongs."""
+    items, keys = queue
+    n = len(items)
+    while seat > 0:
+        above = (seat - 1) >> 1
+        if keys[above] >= key:
+            break
+        items[seat], keys[seat] = items[above], keys[above]
+        slot[items[seat]] = seat
+        seat = above
+    while True:
+        below = 2 * seat + 1
+        if below >= n:
+            break
+        if below + 1 < n and keys[below + 1] > keys[below]:
+            below += 1
+        if keys[below] <= key:
+            break
+        items[seat], keys[seat] = items[below], keys[below]
+        slot[items[seat]] = seat
+        seat = below
+    items[seat], keys[seat] = item, key
+    slot[item] = seat
+
+
+@compiled
+def pend(net, tables, state, work, pending, change):  # type: ignore[no-untyped-def]
+    """Works out every message that could be sent.
+
+    Args:
+        pending: as the messages, overwritten. change: the largest change of each, shape (n_places,), overwritten.
+    """
+    new = work[3][0]
+    for place in range(len(net.node)):
+        change[place] = send(net, tables, state, place, work, new)
+        m = net.message_start[place]
+        for x in range(net.cardinality[net.node[place]]):
+            pending[m + x] = new[x]
+
+
+@compiled
+def send_by_residual(net, tables, state, work, pending, items, keys, slot, tolerance, most):  # type: ignore[no-untyped-def]
+    """Sends the message that changes most, works out anew those that depend on it, and so on.
+
+    Args:
+        pending: of `pend`. items, keys, slot: the queue, a binary heap with the largest change at its root: places, their
+            changes, and each place's seat; shape (n_places,). most: messages to send; fewer where none changes by more than `tolerance`.
+
+    Returns:
+        the largest change that is pending; nan where a node or factor has nothing that can be.
+    """
+    new = work[3][0]
+    queue = items, keys
+    for _ in range(most):
+        if keys[0] <= tolerance:
+            break
+        place = items[0]
+        v = net.node[place]
+        m = net.message_start[place]
+        for x in range(net.cardinality[v]):
+            state.message[m + x] = pending[m + x]
+        again = tables.damping > 0.0
+        if again:
+            change = send(net, tables, state, place, work, new)
+            for x in range(net.cardinality[v]):
+                pending[m + x] = new[x]
+            _put(queue, slot, 0, place, change)
+        else:
+            _put(queue, slot, 0, place, 0.0)
+        gather(net, tables, state, v)
+        for i in range(net.incident_start[v], net.incident_start[v + 1]):
+            through = net.incident[i]
+            f = net.factor[through]
+            if through == place and net.appearance[f] == 1.0:
+                continue
+            for other in range(net.start[f], net.start[f + 1]):
+                if other == through:
+                    continue
+                change = send(net, tables, state, other, work, new)
+                if np.isnan(change):
+                    return change
+                at = net.message_start[other]
+                for x in range(net.cardinality[net.node[other]]):
+                    pending[at + x] = new[x]
+                _put(queue, slot, slot[other], other, change)
+    return keys[0]

@@ -20,6 +20,8 @@ from relcrf.kernels.messages import Network, State, Tables, scratch
 
 RANGE = 600.0
 """Nats that potentials which meet in a node may differ by for messages to be numbers: float64 holds 708."""
+ROUNDING = 1e-14
+"""What rounding changes a message by, for each message that a node has, beside the largest potential."""
 SLICE = 1 << 20
 """Table cells of as many rounds as run without a look at Ctrl-C."""
 LOOKS = 10
@@ -89,7 +91,7 @@ class BeliefPropagation(AbstractInference):
         score, bound = self.scopes.score(potentials, states), np.inf
         if self._trees is not None and verdict.status != "diverged":
             bound = self._trees.best_score(self._reweighted(potentials, state))
-        elif self._is_forest and verdict.is_good and verdict.residual == 0.0:
+        elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
         return MapStates(score, states, bound, verdict)
 
@@ -138,28 +140,31 @@ class BeliefPropagation(AbstractInference):
         net, logs = self._network, potentials.factors
         if self._trees is not None:
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
+        enough = self._enough(potentials)
         linear = self._trees is None and self._is_narrow(potentials)
         if linear and self.schedule == "flooding":
-            message, verdict = self._flood_lanes(potentials, maximum)
+            message, verdict = self._flood_lanes(potentials, maximum, enough)
         else:
             tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, not maximum or linear)
             state = self._open(tables)
-            verdict = self._iterate(self._step(tables, state))
+            verdict = self._iterate(self._step(tables, state, enough), enough)
             message = np.log(state.message) if linear else state.message
         tables = self._tables(Potentials(potentials.nodes, logs), maximum, log=True, numbers=False)
         state = State(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
         schedules.open_products(net, tables, state)
         return tables, state, verdict
 
-    def _iterate(self, step: Step) -> Verdict:
+    def _iterate(self, step: Step, enough: float) -> Verdict:
         work = max(int(self.scopes.table_start[-1]), 1)
         at_a_time = min(max(SLICE // work, 1), LOOKS)
-        return iterate(step, self._enough, self.max_iterations, self.observe, at_a_time)
+        return iterate(step, enough, self.max_iterations, self.observe, at_a_time)
 
-    @cached_property
-    def _enough(self) -> float:
-        """The residual that ends it. On forests messages do not change at all after some rounds: then they are exact."""
-        return 0.0 if self._is_forest and not self.damping else self.tolerance
+    def _enough(self, potentials: Potentials) -> float:
+        """The residual that ends it. On forests all changes but those of rounding cease after some rounds: those are exact."""
+        if self.damping or not self._is_forest:
+            return self.tolerance
+        most = max(np.abs(part[np.isfinite(part)]).max(initial=1.0) for part in potentials)
+        return float(min(self.tolerance, ROUNDING * most * (1 + np.diff(self._network.incident_start).max(initial=0))))
 
     def _is_narrow(self, potentials: Potentials) -> bool:
         """Whether all that can meet in a node fits in the range of float64, so that messages can be numbers."""
@@ -200,7 +205,7 @@ class BeliefPropagation(AbstractInference):
         schedules.open_products(self._network, tables, state)
         return state
 
-    def _step(self, tables: Tables, state: State) -> Step:
+    def _step(self, tables: Tables, state: State, enough: float) -> Step:
         net = self._network
         if self.schedule == "flooding":
             return self._flooding(tables, state)
@@ -226,7 +231,7 @@ class BeliefPropagation(AbstractInference):
             if not n_places or np.isnan(change).any():
                 return float(change.sum())
             queue = pending, items, keys, slot
-            return float(schedules.send_by_residual(net, tables, state, self._work, *queue, self._enough, rounds * n_places))
+            return float(schedules.send_by_residual(net, tables, state, self._work, *queue, enough, rounds * n_places))
 
         return commit
 
@@ -244,7 +249,7 @@ class BeliefPropagation(AbstractInference):
 
         return flood
 
-    def _flood_lanes(self, potentials: Potentials, maximum: bool) -> tuple[np.ndarray, Verdict]:
+    def _flood_lanes(self, potentials: Potentials, maximum: bool, enough: float) -> tuple[np.ndarray, Verdict]:
         """Flooding in numbers: pairs many at a time, and all other factors one by one."""
         net, scopes, keep = self._network, self.scopes, float(self.damping)
         others = np.flatnonzero(scopes.arity > 2)
@@ -270,7 +275,7 @@ class BeliefPropagation(AbstractInference):
                 product, following = following, product
             return change
 
-        verdict = self._iterate(flood)
+        verdict = self._iterate(flood, enough)
         message = np.log(state.message)
         for lanes, _, found in shapes:
             begin = net.message_start[scopes.start[lanes.factors], None]

@@ -10,7 +10,9 @@ from relcrf.kernels.messages import agreement, cavity, compiled, following, inne
 @inner
 def normalise(values):  # type: ignore[no-untyped-def]
     """Makes logs a distribution; returns the log of their sum, or -inf and leaves nan where all of them are -inf."""
-    top = values.max()
+    top = -np.inf
+    for x in range(len(values)):
+        top = max(top, values[x])
     if top == -np.inf:
         values[:] = np.nan
         return top
@@ -91,14 +93,16 @@ def _best(net, tables, state, v, states, work):  # type: ignore[no-untyped-def]
             for q in range(first, stop):
                 w = net.node[q]
                 if q != place and states[w] >= 0:
-                    cavities[q - first, : net.cardinality[w]] = -np.inf
+                    for x in range(net.cardinality[w]):
+                        cavities[q - first, x] = -np.inf
                     cavities[q - first, states[w]] = 0.0
                 elif q != place:
                     cavity(net, tables, state, q, cavities[q - first])
             through(net, tables, place, work, new)
         else:
             m = net.message_start[place]
-            new[:k] = state.message[m : m + k]
+            for x in range(k):
+                new[x] = state.message[m + x]
         for x in range(k):
             value[x] += net.appearance[f] * new[x]
     best = 0

@@ -161,6 +161,37 @@ def following(net, first, stop, place, digit, cell):  # type: ignore[no-untyped-
 
 
 @inner
+def _through_pair(net, maximum, numbers, place, other, cavity, out):  # type: ignore[no-untyped-def]
+    """As `_through_table` does, of a pair: along its rows, which lie together, whichever node they are of."""
+    cell = net.table_start[net.factor[place]]
+    k = net.cardinality[net.node[place]]
+    n = net.cardinality[net.node[other]]
+    if place > other:
+        for x in range(k):
+            out[x] = 0.0
+        for y in range(n):
+            weight = cavity[y]
+            if maximum:
+                for x in range(k):
+                    out[x] = max(out[x], numbers[cell + x] * weight)
+            else:
+                for x in range(k):
+                    out[x] += numbers[cell + x] * weight
+            cell += k
+        return
+    for x in range(k):
+        total = 0.0
+        if maximum:
+            for y in range(n):
+                total = max(total, numbers[cell + y] * cavity[y])
+        else:
+            for y in range(n):
+                total += numbers[cell + y] * cavity[y]
+        out[x] = total
+        cell += n
+
+
+@inner
 def _through_table(net, maximum, numbers, place, cavities, digit, out):  # type: ignore[no-untyped-def]
     """Numbers: the sum or the maximum of table times cavities, of each state at `place`."""
     f = net.factor[place]
@@ -281,6 +312,9 @@ def _through(net, tables, log, place, cavities, work, out):  # type: ignore[no-u
             out[x] = plus(out[x], top[x], log, tables.maximum)
     elif log:
         _through_log_table(net, tables.maximum, tables.logs, place, cavities, digit, top, out)
+    elif net.start[f + 1] - net.start[f] == 2:
+        other = 2 * net.start[f] + 1 - place
+        _through_pair(net, tables.maximum, tables.numbers, place, other, cavities[other - net.start[f]], out)
     else:
         _through_table(net, tables.maximum, tables.numbers, place, cavities, digit, out)
 

@@ -68,6 +68,8 @@ def sweep(net, tables, state, work, backwards):  # type: ignore[no-untyped-def]
                 m = net.message_start[place]
                 for x in range(net.cardinality[net.node[place]]):
                     state.message[m + x] = new[x]
+                if stop - first > 2:
+                    gather(net, tables, state, net.node[place])
         if np.isnan(most):
             return most
     return most

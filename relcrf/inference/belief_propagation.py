@@ -38,14 +38,15 @@ class BeliefPropagation(AbstractInference):
 
     Without damping all of it is exact where nodes and factors form a forest; then `MapStates.bound` is the score, else inf.
 
-    The verdict's residual is the largest change of an entry of a normalised log message in the last round. Where nothing
-    is possible at all, messages cannot be normalised and the verdict is `diverged`, with a log partition of -inf.
+    The verdict's residual is the largest change of an entry of a normalised log message in the last round. Where messages
+    find that nothing is possible, the log partition is -inf and marginals are nan; where that leaves nothing to send, the
+    verdict is `diverged`.
 
     Args:
         schedule: `flooding`: each round sends all messages at once; `sequential`: each round visits the nodes in order,
             the next in the order reversed; `residual`: always the message that changes most, a round being as many of them
             as there are messages (Elidan, McGraw & Koller 2006).
-        damping: the share of the old message in the new one, in [0, 1).
+        damping: the share of the old message's log in the new one, in [0, 1).
         appearance: None for ordinary propagation. `trees`: tree-reweighted (Wainwright, Jaakkola & Willsky 2005), for
             pairs: how often each pair appears in spanning forests, drawn with `seed` as evenly as can be. The log partition is
             then never too small and the best score never above `MapStates.bound`, converged or not.
@@ -77,7 +78,7 @@ class BeliefPropagation(AbstractInference):
         nodes, factors = np.empty(int(self.scopes.state_start[-1])), np.empty(int(self.scopes.table_start[-1]))
         count = np.empty(self.scopes.n_nodes)
         value = float(beliefs.beliefs(self._network, tables, state, self._work, count, nodes, factors))
-        if verdict.status == "diverged":
+        if verdict.status == "diverged" or np.isnan(nodes).any():
             value = -np.inf
         elif self._trees is not None:
             value = self._trees.log_partition(self._reweighted(potentials, state))
@@ -171,14 +172,17 @@ class BeliefPropagation(AbstractInference):
         scopes = self.scopes
         if not scopes.n_nodes:
             return True
-        low = np.where(potentials.nodes == -np.inf, np.inf, potentials.nodes)
-        spread = _ranges(potentials.nodes, low, scopes.state_start)
+        top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
+        if np.isneginf(top).any() or np.isneginf(potentials.factors).any():
+            return False
+        low = np.where(np.isneginf(potentials.nodes), np.inf, potentials.nodes)
+        spread = top - np.minimum.reduceat(low, scopes.state_start[:-1])
         if scopes.n_factors:
-            of_factor = _ranges(potentials.factors, potentials.factors, scopes.table_start)
+            begin = scopes.table_start[:-1]
+            of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
             if scopes.agreement is not None:
-                single = scopes.agreement
-                of_factor[single] = np.abs(potentials.factors[scopes.table_start[:-1][single]])
-            spread = spread + np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
+                of_factor[scopes.agreement] = np.abs(potentials.factors[begin[scopes.agreement]])
+            spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
         return bool((spread <= RANGE).all())
 
     def _tables(self, potentials: Potentials, maximum: bool, log: bool, numbers: bool) -> Tables:
@@ -297,8 +301,3 @@ class BeliefPropagation(AbstractInference):
         factors -= message[net.message_start[2 * factor + 1] + cell % second]
         return Potentials(nodes, factors)
 
-
-def _ranges(high: np.ndarray, low: np.ndarray, start: np.ndarray) -> np.ndarray:
-    """The largest of `high` less the smallest of `low` in each run; inf or nan where one of them is."""
-    top = np.maximum.reduceat(high, start[:-1])
-    return np.asarray(top - np.minimum.reduceat(low, start[:-1]))

@@ -61,7 +61,7 @@ def flood(first, second, agreement, maximum, keep, tables, ends, message, produc
 
     Args:
         first, second: cardinalities. agreement: whether the pairs are agreements.
-        keep: the share of the old message in the new one.
+        keep: the share of the old message's log in the new one.
         tables: shape (n_blocks, first * second, LANES), largest 1; of agreements two rows: together, apart.
         ends: where the states of each pair's nodes begin, shape (n_blocks, 2, LANES).
         message: to the first node, then to the second, shape (n_blocks, first + second, LANES); overwritten.
@@ -98,16 +98,20 @@ def flood(first, second, agreement, maximum, keep, tables, ends, message, produc
                 for i in range(LANES):
                     top[i] = value[i] if value[i] > top[i] else top[i]
             for i in range(LANES):
-                top[i] = (1.0 - keep) / top[i]
+                top[i] = 1.0 / top[i]
             start = ends[block, side]
             for row in range(lo, hi):
                 value, old, inverted = new[row], message[block, row], inverse[row]
                 for i in range(LANES):
-                    settled = keep * old[i] + value[i] * top[i]
-                    ratio = settled * inverted[i] if settled != old[i] else 1.0
+                    value[i] *= top[i]
+                if keep > 0.0:
+                    for i in range(LANES):
+                        value[i] = np.exp(keep * np.log(old[i]) + (1.0 - keep) * np.log(value[i]))
+                for i in range(LANES):
+                    ratio = value[i] * inverted[i]
                     most[i] = ratio if ratio > most[i] else most[i]
                     least[i] = ratio if ratio < least[i] else least[i]
-                    old[i] = settled
+                    old[i] = value[i]
                 for i in range(LANES):
                     following[start[i] + (row - lo)] *= old[i]
     return max(most.max(), 1.0 / least.min())

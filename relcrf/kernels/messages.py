@@ -58,7 +58,7 @@ class Tables(NamedTuple):
     Args:
         log: whether messages are logs. maximum: whether they are maxima.
         numbers: empty where messages are maxima of logs. logs: empty where messages are linear, but for agreements.
-        nodes: as the messages are. damping: the share of the old message in the new one.
+        nodes: as the messages are. damping: the share of the old message's log in the new one; what cannot be is not damped.
     """
 
     log: bool
@@ -361,7 +361,9 @@ def settle(net, tables, place, old, new):  # type: ignore[no-untyped-def]
         scale = 1.0 / top
         most = 1.0
         for x in range(k):
-            new[x] = keep * old[m + x] + (1.0 - keep) * (new[x] * scale)
+            new[x] *= scale
+            if keep > 0.0:
+                new[x] = np.exp(keep * np.log(old[m + x]) + (1.0 - keep) * np.log(new[x]))
             ratio = new[x] / old[m + x]
             most = max(most, ratio, 1.0 / ratio)
         return np.log(most)
@@ -372,8 +374,8 @@ def settle(net, tables, place, old, new):  # type: ignore[no-untyped-def]
     for x in range(k):
         value = new[x] - top
         before = old[m + x]
-        if keep > 0.0:
-            value = plus(value + np.log1p(-keep), before + np.log(keep), True, False)
+        if keep > 0.0 and before > -np.inf and value > -np.inf:
+            value = keep * before + (1.0 - keep) * value
         new[x] = value
         if value == -np.inf or before == -np.inf:
             most = max(most, 0.0 if value == before else BARRED)

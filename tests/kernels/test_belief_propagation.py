@@ -44,7 +44,8 @@ class Twin:
         if not self.damping:
             return found
         old = self.message[f, v]
-        return np.logaddexp(found + np.log(1 - self.damping), old + np.log(self.damping))
+        both = np.isfinite(found) & np.isfinite(old)
+        return np.where(both, self.damping * np.where(both, old, 0.0) + (1 - self.damping) * found, found)
 
     def flood(self):
         self.message = {(f, v): self.new(f, v) for f, v in self.message}
@@ -104,8 +105,6 @@ KINDS = {
 @pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
 @pytest.mark.parametrize("damping", [0.0, 0.3])
 def test_rounds(kind, schedule, damping):
-    if (kind, schedule, damping) == ("logs", "residual", 0.3):
-        pytest.skip("damped, every large change is log 0.3 at first: which message goes first is a tie")
     for seed in range(4):
         scopes, potentials = KINDS[kind](np.random.default_rng(seed))
         twin = Twin(scopes, potentials, damping=damping)
@@ -166,7 +165,7 @@ def test_lanes(first, second, agreement, maximum):
             to_second = table.T * (product[i] / m[0])
             for at, was, into, rows in ((i, m[0], to_first, slice(0, first)), (j, m[1], to_second, slice(first, None))):
                 new = into.max(axis=1) if maximum else into.sum(axis=1)
-                new = keep * was + (1 - keep) * new / new.max()
+                new = was**keep * (new / new.max()) ** (1 - keep)
                 np.testing.assert_allclose(message[block, rows, lane], new, rtol=1e-12)
                 expected[at] *= new
                 change = max(change, (new / was).max(), (was / new).max())

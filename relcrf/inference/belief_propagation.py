@@ -190,8 +190,12 @@ class BeliefPropagation(AbstractInference):
         values = np.empty(0)
         if numbers and scopes.n_factors:
             top = np.maximum.reduceat(potentials.factors, scopes.table_start[:-1])
-            values = np.exp(potentials.factors - np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(scopes.table_start)))
-        return Tables(log, maximum, values, potentials.factors, potentials.nodes if log else self._numbers(potentials), damping)
+            values = np.exp(
+                potentials.factors - np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(scopes.table_start))
+            )
+        return Tables(
+            log, maximum, values, potentials.factors, potentials.nodes if log else self._numbers(potentials), damping
+        )
 
     def _numbers(self, potentials: Potentials) -> np.ndarray:
         """Potentials of nodes as numbers, the largest of each node 1."""
@@ -228,14 +232,13 @@ class BeliefPropagation(AbstractInference):
         n_places = len(net.node)
         pending, change = np.empty_like(state.message), np.empty(n_places)
         schedules.pend(net, tables, state, self._work, pending, change)
-        items = np.argsort(-change)
-        keys, slot = change[items], np.argsort(items)
+        largest = _tournament(change)
 
         def commit(rounds: int) -> float:
-            if not n_places or np.isnan(change).any():
-                return float(change.sum())
-            queue = pending, items, keys, slot
-            return float(schedules.send_by_residual(net, tables, state, self._work, *queue, enough, rounds * n_places))
+            if np.isnan(change).any():
+                return np.nan
+            most = rounds * n_places
+            return float(schedules.send_by_residual(net, tables, state, self._work, pending, largest, enough, most))
 
         return commit
 
@@ -301,3 +304,13 @@ class BeliefPropagation(AbstractInference):
         factors -= message[net.message_start[2 * factor + 1] + cell % second]
         return Potentials(nodes, factors)
 
+
+def _tournament(keys: np.ndarray) -> np.ndarray:
+    """Keys, none below 0, with the larger of each two above them, up to the largest at seat 1; see `send_by_residual`."""
+    n = 1 << max(len(keys) - 1, 0).bit_length()
+    largest = np.zeros(2 * n)
+    largest[n : n + len(keys)] = keys
+    while n > 1:
+        largest[n // 2 : n] = largest[n : 2 * n].reshape(-1, 2).max(axis=1)
+        n //= 2
+    return largest

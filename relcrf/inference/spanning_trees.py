@@ -68,5 +68,7 @@ class SpanningTrees:
             scopes = Scopes(self.scopes.cardinality, 2 * np.arange(len(pairs) + 1), edges[pairs].ravel())
             has = np.zeros(self.scopes.n_factors, dtype=np.bool_)
             has[pairs] = True
-            out.append((ForestInference(scopes), Potentials(potentials.nodes, potentials.factors[np.repeat(has, sizes)])))
+            out.append(
+                (ForestInference(scopes), Potentials(potentials.nodes, potentials.factors[np.repeat(has, sizes)]))
+            )
         return out

@@ -359,14 +359,15 @@ def settle(net, tables, place, old, new):  # type: ignore[no-untyped-def]
     keep = tables.damping
     if not tables.log:
         scale = 1.0 / top
-        most = 1.0
+        most, least = 1.0, 1.0
         for x in range(k):
             new[x] *= scale
             if keep > 0.0:
                 new[x] = np.exp(keep * np.log(old[m + x]) + (1.0 - keep) * np.log(new[x]))
             ratio = new[x] / old[m + x]
-            most = max(most, ratio, 1.0 / ratio)
-        return np.log(most)
+            most = max(most, ratio)
+            least = min(least, ratio)
+        return np.log(max(most, 1.0 / least))
     if top == -np.inf:
         new[:k] = np.nan
         return np.nan

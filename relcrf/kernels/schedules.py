@@ -76,30 +76,25 @@ def sweep(net, tables, state, work, backwards):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _put(queue, slot, seat, item, key):  # type: ignore[no-untyped-def]
-    """Moves an item of the queue, a binary heap with the largest key at its root, from its seat to where its key belongs."""
-    items, keys = queue
-    n = len(items)
-    while seat > 0:
-        above = (seat - 1) >> 1
-        if keys[above] >= key:
+def _put(largest, place, key):  # type: ignore[no-untyped-def]
+    """Gives a place a new key in the tournament, up to where another one wins anyway."""
+    seat = (len(largest) >> 1) + place
+    largest[seat] = key
+    while seat > 1:
+        seat >>= 1
+        top = max(largest[2 * seat], largest[2 * seat + 1])
+        if top == largest[seat]:
             break
-        items[seat], keys[seat] = items[above], keys[above]
-        slot[items[seat]] = seat
-        seat = above
-    while True:
-        below = 2 * seat + 1
-        if below >= n:
-            break
-        if below + 1 < n and keys[below + 1] > keys[below]:
-            below += 1
-        if keys[below] <= key:
-            break
-        items[seat], keys[seat] = items[below], keys[below]
-        slot[items[seat]] = seat
-        seat = below
-    items[seat], keys[seat] = item, key
-    slot[item] = seat
+        largest[seat] = top
+
+
+@inner
+def _winner(largest):  # type: ignore[no-untyped-def]
+    """The place with the largest key, the first of equal ones."""
+    seat = 1
+    while 2 * seat < len(largest):
+        seat = 2 * seat + int(largest[2 * seat] < largest[seat])
+    return seat - (len(largest) >> 1)
 
 
 @compiled
@@ -118,22 +113,22 @@ def pend(net, tables, state, work, pending, change):  # type: ignore[no-untyped-
 
 
 @compiled
-def send_by_residual(net, tables, state, work, pending, items, keys, slot, tolerance, most):  # type: ignore[no-untyped-def]
+def send_by_residual(net, tables, state, work, pending, largest, tolerance, most):  # type: ignore[no-untyped-def]
     """Sends the message that changes most, works out anew those that depend on it, and so on.
 
     Args:
-        pending: of `pend`. items, keys, slot: the queue, a binary heap with the largest change at its root: places, their
-            changes, and each place's seat; shape (n_places,). most: messages to send; fewer where none changes by more than `tolerance`.
+        pending: of `pend`. largest: the changes as a tournament, shape (2 n,) where n is a power of two and at least n_places:
+            those of the places from n on, 0 behind them, and at each seat i from 1 on the larger one of 2 i and 2 i + 1.
+        most: messages to send; fewer where none changes by more than `tolerance`.
 
     Returns:
         the largest change that is pending; nan where a node or factor has nothing that can be.
     """
     new = work[3][0]
-    queue = items, keys
     for _ in range(most):
-        if keys[0] <= tolerance:
+        if largest[1] <= tolerance:
             break
-        place = items[0]
+        place = _winner(largest)
         v = net.node[place]
         m = net.message_start[place]
         for x in range(net.cardinality[v]):
@@ -143,9 +138,9 @@ def send_by_residual(net, tables, state, work, pending, items, keys, slot, toler
             change = send(net, tables, state, place, work, new)
             for x in range(net.cardinality[v]):
                 pending[m + x] = new[x]
-            _put(queue, slot, 0, place, change)
+            _put(largest, place, change)
         else:
-            _put(queue, slot, 0, place, 0.0)
+            _put(largest, place, 0.0)
         gather(net, tables, state, v)
         for i in range(net.incident_start[v], net.incident_start[v + 1]):
             through = net.incident[i]
@@ -161,5 +156,5 @@ def send_by_residual(net, tables, state, work, pending, items, keys, slot, toler
                 at = net.message_start[other]
                 for x in range(net.cardinality[net.node[other]]):
                     pending[at + x] = new[x]
-                _put(queue, slot, slot[other], other, change)
-    return keys[0]
+                _put(largest, other, change)
+    return largest[1]

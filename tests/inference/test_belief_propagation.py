@@ -1,9 +1,12 @@
 """What the conformance table does not say of belief propagation: bounds, schedules that agree, verdicts, settings."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, network
 
+import relcrf
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
@@ -46,7 +49,13 @@ def test_schedules_come_to_the_same(name):
         potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for one fixed point
         found = [
             BeliefPropagation(scopes, schedule=s, damping=d, tolerance=1e-12).marginals(potentials)
-            for s, d in (("flooding", 0.0), ("flooding", 0.4), ("sequential", 0.0), ("residual", 0.0), ("residual", 0.4))
+            for s, d in (
+                ("flooding", 0.0),
+                ("flooding", 0.4),
+                ("sequential", 0.0),
+                ("residual", 0.0),
+                ("residual", 0.4),
+            )
         ]
         for other in found[1:]:
             assert other.verdict.status == "converged"
@@ -62,10 +71,14 @@ def test_numbers_and_logs_come_to_the_same(schedule):
     scopes, potentials = agreements(rng, [*grid_edges(2, 4), (8, 9)], 10, 3, 0.5)
     weights = potentials.factors.copy()
     weights[scopes.table_start[-2]] = 0.0
-    narrow = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-12).marginals(Potentials(potentials.nodes, weights))
+    narrow = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-12).marginals(
+        Potentials(potentials.nodes, weights)
+    )
     weights = weights.copy()
     weights[scopes.table_start[-2]] = 2000.0
-    wide = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-12).marginals(Potentials(potentials.nodes, weights))
+    wide = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-12).marginals(
+        Potentials(potentials.nodes, weights)
+    )
     np.testing.assert_allclose(wide.nodes[:24], narrow.nodes[:24], atol=1e-10)
     assert abs(wide.nodes[24:27] - wide.nodes[27:]).max() < 1e-12
 
@@ -115,3 +128,10 @@ def test_settings(setting):
     scopes, _ = LOOPS["grid"](np.random.default_rng(0))
     with pytest.raises(ValueError, match=next(iter(setting))):
         BeliefPropagation(scopes, **setting)
+
+
+def test_the_page_on_it(capsys):
+    """The example of its page runs."""
+    text = (Path(relcrf.__file__).parent.parent / "docs/inference/belief_propagation.md").read_text()
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out.startswith("converged [")

@@ -72,7 +72,9 @@ class Twin:
         factors = [self.joint(f).ravel() for f in range(len(self.scope))]
         degree = np.bincount(self.scopes.node, minlength=self.scopes.n_nodes)
         value = sum(map(logsumexp, factors)) + sum((1 - d) * logsumexp(b) for d, b in zip(degree, nodes, strict=True))
-        normal = [np.concatenate([np.exp(b - logsumexp(b)) for b in part] or [np.empty(0)]) for part in (nodes, factors)]
+        normal = [
+            np.concatenate([np.exp(b - logsumexp(b)) for b in part] or [np.empty(0)]) for part in (nodes, factors)
+        ]
         return *normal, value
 
 

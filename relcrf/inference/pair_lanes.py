@@ -10,6 +10,9 @@ from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import lanes
 from relcrf.kernels.lanes import LANES
 
+CHUNK = 1 << 16
+"""Cells that are made numbers at a time: they stay in a core's cache."""
+
 
 @dataclass(frozen=True)
 class PairLanes:
@@ -45,16 +48,22 @@ class PairLanes:
 
     def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
         """Potentials as numbers, the largest of each pair 1, shape (n_blocks, n_cells, LANES); two cells of agreements."""
-        begin = scopes.table_start[self.factors, None]
-        if self.agreement:
-            weight = potentials.factors[begin]
-            logs = np.concatenate((np.minimum(weight, 0.0), np.minimum(-weight, 0.0)), axis=1)
-        else:
-            logs = potentials.factors[begin + np.arange(self.first * self.second)]
-            logs -= logs.max(axis=1, keepdims=True)
-        numbers = np.ones((len(self.ends) * LANES, logs.shape[1]))
-        np.exp(logs, out=numbers[: len(logs)])
-        return _in_lanes(numbers)
+        n_cells = 2 if self.agreement else self.first * self.second
+        out = np.ones((len(self.ends), n_cells, LANES))
+        step = max(CHUNK // (n_cells * LANES), 1)
+        for block in range(0, len(out), step):
+            factors = self.factors[block * LANES : (block + step) * LANES]
+            rows = np.zeros((len(out[block : block + step]) * LANES, n_cells))
+            logs = rows[: len(factors)]
+            if self.agreement:
+                weight = potentials.factors[scopes.table_start[factors]]
+                logs[:] = np.minimum(np.column_stack((weight, -weight)), 0.0)
+            else:
+                logs[:] = potentials.factors[scopes.table_start[factors, None] + np.arange(n_cells)]
+                logs -= logs.max(axis=1, keepdims=True)
+            np.exp(rows, out=rows)
+            out[block : block + step] = rows.reshape(-1, LANES, n_cells).transpose(0, 2, 1)
+        return out
 
     def open(self) -> np.ndarray:
         """Messages that say nothing."""

@@ -30,6 +30,7 @@ def beliefs(net, tables, state, work, count, nodes, factors):  # type: ignore[no
     """Distributions of all nodes and factors, written to flat arrays; of an agreement, the probability that its nodes agree.
 
     Args:
+        tables: whose messages are sums, in logs.
         count: overwritten, shape (n_nodes,): how often each node counts, once less than its factors appear.
 
     Returns:
@@ -48,13 +49,13 @@ def beliefs(net, tables, state, work, count, nodes, factors):  # type: ignore[no
         begin = net.table_start[f]
         if net.agreement[f]:
             weight = tables.logs[begin]
-            agreement(net, True, False, weight, first, cavities, without, alike, differ)
+            agreement(net, tables.log, tables.maximum, weight, first, cavities, without, alike, differ)
             k = net.cardinality[net.node[first]]
             for x in range(k):
                 alike[x] += cavities[0, x]
                 differ[x] += cavities[0, x]
             together, apart = normalise(alike[:k]), normalise(differ[:k])
-            either = plus(together, apart, True, False)
+            either = plus(together, apart, tables.log, tables.maximum)
             value += either + max(weight, 0.0)
             factors[begin] = np.exp(together - either)
         else:
@@ -64,7 +65,7 @@ def beliefs(net, tables, state, work, count, nodes, factors):  # type: ignore[no
                 factors[cell] = tables.logs[cell]
                 for q in range(first, stop):
                     factors[cell] += cavities[q - first, digit[q - first]]
-                cell = following(net, first, stop, -1, digit, cell)
+                cell = following(net, first, stop, first - 1, digit, cell)
             value += normalise(factors[begin : net.table_start[f + 1]])
         total += net.appearance[f] * value
     for v in range(len(net.cardinality)):

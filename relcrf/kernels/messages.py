@@ -303,45 +303,58 @@ def agreement(net, log, maximum, weight, place, cavities, without, agree, differ
 
 
 @inner
-def _through(net, tables, log, place, cavities, work, out):  # type: ignore[no-untyped-def]
-    without, top, digit = work[2], work[4], work[6]
+def _agreement(net, tables, log, place, cavities, work, out):  # type: ignore[no-untyped-def]
+    alike = work[4]
+    weight = tables.logs[net.table_start[net.factor[place]]]
+    agreement(net, log, tables.maximum, weight, place, cavities, work[2], alike, out)
+    for x in range(net.cardinality[net.node[place]]):
+        out[x] = plus(out[x], alike[x], log, tables.maximum)
+
+
+@inner
+def _through_numbers(net, tables, place, cavities, work, out):  # type: ignore[no-untyped-def]
     f = net.factor[place]
     if net.agreement[f]:
-        agreement(net, log, tables.maximum, tables.logs[net.table_start[f]], place, cavities, without, top, out)
-        for x in range(net.cardinality[net.node[place]]):
-            out[x] = plus(out[x], top[x], log, tables.maximum)
-    elif log:
-        _through_log_table(net, tables.maximum, tables.logs, place, cavities, digit, top, out)
+        _agreement(net, tables, tables.log and tables.maximum, place, cavities, work, out)
     elif net.start[f + 1] - net.start[f] == 2:
         other = 2 * net.start[f] + 1 - place
         _through_pair(net, tables.maximum, tables.numbers, place, other, cavities[other - net.start[f]], out)
     else:
-        _through_table(net, tables.maximum, tables.numbers, place, cavities, digit, out)
+        _through_table(net, tables.maximum, tables.numbers, place, cavities, work[6], out)
+
+
+@inner
+def _through_logs(net, tables, place, cavities, work, out):  # type: ignore[no-untyped-def]
+    if net.agreement[net.factor[place]]:
+        _agreement(net, tables, tables.log, place, cavities, work, out)
+    else:
+        _through_log_table(net, tables.maximum, tables.logs, place, cavities, work[6], work[4], out)
 
 
 @inner
 def through(net, tables, place, work, out):  # type: ignore[no-untyped-def]
     """From the cavities of a factor's other nodes, which stand in the first part of `work`, what it says to `place`."""
-    cavities, numbers = work[0], work[1]
-    if not tables.log or tables.maximum:
-        _through(net, tables, tables.log, place, cavities, work, out)
-        return
-    f = net.factor[place]
-    first, stop = net.start[f], net.start[f + 1]
-    for q in range(first, stop):
-        if q != place:
-            for x in range(net.cardinality[net.node[q]]):
-                numbers[q - first, x] = np.exp(cavities[q - first, x])
-    _through(net, tables, False, place, numbers, work, out)
-    k = net.cardinality[net.node[place]]
-    least = np.inf
-    for x in range(k):
-        least = min(least, out[x])
-    if least >= LOST:
+    if not (tables.log and tables.maximum):
+        numbers = work[0]
+        if tables.log:
+            numbers = work[1]
+            first = net.start[net.factor[place]]
+            for q in range(first, net.start[net.factor[place] + 1]):
+                if q != place:
+                    for x in range(net.cardinality[net.node[q]]):
+                        numbers[q - first, x] = np.exp(work[0][q - first, x])
+        _through_numbers(net, tables, place, numbers, work, out)
+        if not tables.log:
+            return
+        k = net.cardinality[net.node[place]]
+        least = np.inf
         for x in range(k):
-            out[x] = np.log(out[x])
-    else:
-        _through(net, tables, True, place, cavities, work, out)
+            least = min(least, out[x])
+        if least >= LOST:
+            for x in range(k):
+                out[x] = np.log(out[x])
+            return
+    _through_logs(net, tables, place, work[0], work, out)
 
 
 @inner

@@ -133,22 +133,16 @@ def send_by_residual(net, tables, state, work, pending, largest, tolerance, most
         m = net.message_start[place]
         for x in range(net.cardinality[v]):
             state.message[m + x] = pending[m + x]
-        again = tables.damping > 0.0
-        if again:
-            change = send(net, tables, state, place, work, new)
-            for x in range(net.cardinality[v]):
-                pending[m + x] = new[x]
-            _put(largest, place, change)
-        else:
-            _put(largest, place, 0.0)
         gather(net, tables, state, v)
+        _put(largest, place, 0.0)
         for i in range(net.incident_start[v], net.incident_start[v + 1]):
             through = net.incident[i]
             f = net.factor[through]
-            if through == place and net.appearance[f] == 1.0:
-                continue
             for other in range(net.start[f], net.start[f + 1]):
-                if other == through:
+                # What was sent tells on itself if it was damped, and on its own factor if that is reweighted.
+                if other == through and (other != place or tables.damping == 0.0):
+                    continue
+                if other != through and through == place and net.appearance[f] == 1.0:
                     continue
                 change = send(net, tables, state, other, work, new)
                 if np.isnan(change):

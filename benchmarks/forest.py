@@ -177,7 +177,9 @@ def pgmax(forest: Forest):
 
     @jax.jit
     def loop(arrays):
-        return infer.get_marginals(method.get_beliefs(method.run(arrays, num_iters=depth, damping=0.0, temperature=1.0)))
+        return infer.get_marginals(
+            method.get_beliefs(method.run(arrays, num_iters=depth, damping=0.0, temperature=1.0))
+        )
 
     return lambda: np.asarray(loop(arrays)[variables])
 

@@ -8,6 +8,7 @@ from typing import Any, get_type_hints
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.scopes import Scopes
 from relcrf.inference.auto import Auto
+from relcrf.inference.belief_propagation import BeliefPropagation, TreeReweighted
 from relcrf.inference.dual_decomposition import DualDecomposition
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
@@ -19,12 +20,14 @@ from relcrf.settings import converted, names_of
 
 METHODS: Mapping[str, type[AbstractInference]] = {
     "auto": Auto,
+    "bp": BeliefPropagation,
     "dual": DualDecomposition,
     "enumeration": Enumeration,
     "forest": ForestInference,
     "gibbs": Gibbs,
     "jt": JunctionTree,
     "mf": MeanField,
+    "trw": TreeReweighted,
 }
 
 
@@ -50,4 +53,7 @@ def make(name: str, scopes: Scopes, settings: Mapping[str, Any], observe: Observ
     values = {"scopes": scopes} | converted(kind, f"method '{name}'", settings, settings_of(kind))
     if "observe" in names_of(kind):
         values["observe"] = observe
-    return kind(**values)
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise UsageError(Diagnostic("E305", f"method '{name}': {error}", hint="see docs/inference")) from None

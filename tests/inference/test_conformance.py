@@ -16,6 +16,7 @@ from networks import CLIQUES, FORESTS, LOOPS
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.auto import Auto
+from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.dual_decomposition import DualDecomposition
 from relcrf.inference.enumeration import LIMIT, Enumeration
 from relcrf.inference.forest import ForestInference
@@ -102,6 +103,38 @@ METHODS = {
         map_states=(*FORESTS, "a tree of triples"),
     ),
 }
+TREES = (*FORESTS, "a tree of triples")
+LOOPY = {
+    "one loop": 0.1,
+    "grid": 0.02,
+    "grid, k = 3": 0.02,
+    "grid of agreements": 0.03,
+    "all pairs": 0.1,
+    "larger agreements": 0.03,
+}
+"""How far marginals of belief propagation may be from the truth where there are cycles."""
+for schedule in ("flooding", "sequential", "residual"):
+    METHODS[f"belief propagation, {schedule}"] = Method(
+        lambda scopes, schedule=schedule: BeliefPropagation(scopes, schedule=schedule),
+        takes=tuple(NETWORKS),
+        marginals={**everywhere(TREES, 1e-9), **LOOPY},
+        log_partition={**everywhere(TREES, 1e-9), **everywhere(LOOPY, 0.05)},
+        map_states=TREES,
+    )
+METHODS["belief propagation, damped"] = Method(
+    lambda scopes: BeliefPropagation(scopes, damping=0.5, tolerance=1e-12),
+    takes=tuple(NETWORKS),
+    marginals=LOOPY,
+    log_partition=everywhere(LOOPY, 0.05),
+    map_states=(),
+)
+METHODS["belief propagation, tree-reweighted"] = Method(
+    lambda scopes: BeliefPropagation(scopes, appearance="trees", damping=0.3),
+    takes=(*FORESTS, *LOOPS),
+    marginals={"nodes alone": 1e-9, "one node": 1e-9, "nothing": 1e-9, "grid": 0.1, "all pairs": 0.2},
+    log_partition={"nodes alone": 1e-9, "one node": 1e-9, "nothing": 1e-9, "grid": 0.1, "all pairs": 0.2},
+    map_states=("nodes alone", "one node", "nothing"),
+)
 EVIDENCE = {"no evidence": 0.0, "some evidence": 0.3}
 
 

@@ -10,12 +10,12 @@ from networks import CLIQUES, FORESTS, LOOPS, grid_edges, network
 from relcrf.errors import UsageError
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.auto import Auto
+from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.choice import METHODS, make, settings_of
 from relcrf.inference.clique_tree import CliqueTooLarge
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.junction_tree import JunctionTree
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 
 
 def joined(*networks):
@@ -130,63 +130,45 @@ def test_nothing_is_drawn_from_what_cannot_be():
         JunctionTree(scopes).sample(Potentials(np.zeros(4), np.full(4, -np.inf)), 1, seed=0)
 
 
-class Guess(AbstractInference):
-    """Stands in for a method that is not exact: uniform, and says so."""
-
-    def __init__(self, scopes: Scopes) -> None:
-        self.scopes = scopes
-
-    def marginals(self, potentials):
-        nodes = np.repeat(1.0 / self.scopes.cardinality, self.scopes.cardinality)
-        return Marginals(1.5, nodes, np.zeros(len(potentials.factors)), Verdict("not converged", 7, 0.25))
-
-    def map_states(self, potentials):
-        states = np.zeros(self.scopes.n_nodes, dtype=np.int32)
-        return MapStates(self.scopes.score(potentials, states), states, np.inf, Verdict("converged", 3, 0.0))
-
-
 def test_auto_takes_each_component_by_the_method_that_suits_it():
     rng = np.random.default_rng(0)
     tree, loop, large = FORESTS["forest, k = 3"](rng), LOOPS["one loop"](rng), grid(8)
     scopes, potentials = joined(large, tree, loop)
-    auto = Auto(scopes, memory=2000, fallback=Guess)
-    kinds = {type(method): some.nodes.tolist() for some, method in auto.parts}
+    auto, seen = Auto(scopes, memory=2000, observe=lambda verdict: seen.append(verdict)), []
+    kinds = {type(share.sums): share.part.nodes.tolist() for share in auto.shares}
     n = large[0].n_nodes
     assert kinds == {
-        Guess: list(range(n)),
+        BeliefPropagation: list(range(n)),
         ForestInference: list(range(n, n + 7)),
         JunctionTree: list(range(n + 7, n + 12)),
     }
     assert auto.exact_nodes == 12
     found = auto.marginals(potentials)
     parts = [Enumeration(s).marginals(p) for s, p in (tree, loop)]
-    assert found.log_partition == pytest.approx(1.5 + sum(p.log_partition for p in parts))
+    left = BeliefPropagation(large[0]).marginals(large[1])
+    assert found.log_partition == pytest.approx(left.log_partition + sum(p.log_partition for p in parts))
     np.testing.assert_allclose(found.nodes[2 * n :], np.concatenate([p.nodes for p in parts]), atol=1e-9)
-    assert (found.nodes[: 2 * n] == 0.5).all()
-    assert found.verdict == Verdict("not converged", 7, 0.25)
-    best = auto.map_states(potentials)
+    np.testing.assert_array_equal(found.nodes[: 2 * n], left.nodes)
+    assert found.verdict == left.verdict and seen
+    best, exact = auto.map_states(potentials), Auto(scopes).map_states(potentials)
     assert best.score == pytest.approx(scopes.score(potentials, best.states))
-    assert best.bound == np.inf and best.verdict.status == "converged"
-
-
-def test_auto_without_a_fallback_refuses_what_is_too_large():
-    scopes, potentials = joined(grid(8), LOOPS["one loop"](np.random.default_rng(0)))
-    with pytest.raises(CliqueTooLarge):
-        Auto(scopes, memory=2000).marginals(potentials)
-    assert Auto(scopes).marginals(potentials).verdict.status == "exact"
+    assert exact.verdict.status == "exact" and best.score <= exact.score + 1e-9 <= best.bound + 1e-8
+    assert best.bound < np.inf
+    hurried = Auto(scopes, memory=2000, max_iterations=1).marginals(potentials)
+    assert hurried.verdict.status == "not converged"
 
 
 def test_auto_keeps_the_memory_in_sum():
     """Four equal loops of which two fit together."""
     one = network(np.random.default_rng(0), np.full(4, 3), [(0, 1), (1, 2), (2, 3), (3, 0)])
     scopes, _ = joined(one, one, one, one)
-    assert Auto(scopes, memory=2 * 2 * 27 * 8, fallback=Guess).exact_nodes == 8
-    assert Auto(scopes, memory=4 * 2 * 27 * 8, fallback=Guess).exact_nodes == 16
+    assert Auto(scopes, memory=2 * 2 * 27 * 8).exact_nodes == 8
+    assert Auto(scopes, memory=4 * 2 * 27 * 8).exact_nodes == 16
 
 
 def test_methods_by_name():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
-    assert set(METHODS) >= {"auto", "enumeration", "forest", "jt"}
+    assert set(METHODS) == {"auto", "bp", "dual", "enumeration", "forest", "gibbs", "jt", "mf", "trw"}
     assert settings_of(JunctionTree) == ["memory"]
     method = make("jt", scopes, {"memory": "4096"})
     assert isinstance(method, JunctionTree) and method.memory == 4096
@@ -196,7 +178,9 @@ def test_methods_by_name():
         ("jt", {"memry": "1"}, "E304"),
         ("jt", {"memory": "much"}, "E305"),
         ("jt", {"scopes": "1"}, "E304"),
-        ("auto", {"fallback": "bp"}, "E304"),
+        ("auto", {"observe": "bp"}, "E304"),
+        ("bp", {"schedule": "any"}, "E305"),
+        ("bp", {"damping": "1"}, "E305"),
         ("enumeration", {"memory": "1"}, "E304"),
     ]:
         with pytest.raises(UsageError, match=code):

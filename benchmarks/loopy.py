@@ -1,0 +1,252 @@
+"""Loopy belief propagation on grids beside PGMax (flooding) and libDAI (residual), a random table on every edge.
+
+    python benchmarks/loopy.py --libdai /tmp/libDAI
+
+Nanoseconds of CPU a directed message and iteration, one core, float64, after warm-up, in turns, the median. PGMax is timed
+in its compiled loop alone; relcrf with all that `marginals` does: tables to numbers, beliefs, Bethe free energy. The same
+iterations of the same potentials, and the beliefs must be the same. libDAI is timed in its `run` alone, in microseconds a
+message sent, and relcrf with all that it does; unary potentials are folded into its tables, so that both send the same
+messages.
+
+PGMax comes from benchmarks/requirements.txt. libDAI (https://bitbucket.org/jorism/libdai) is built by
+`cp Makefile.LINUX Makefile.conf && make lib DEBUG=`; it needs g++, GMP and Boost's headers. Its folder is `--libdai` or LIBDAI.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.belief_propagation import BeliefPropagation
+
+RUNNER = r"""
+#include <dai/alldai.h>
+#include <cstdio>
+#include <ctime>
+// FILE.fg PASSES: seconds of CPU, passes, messages a pass; then the marginals of all nodes, a number a line.
+int main(int argc, char **argv) {
+    dai::FactorGraph graph;
+    graph.ReadFromFile(argv[1]);
+    dai::PropertySet options;
+    options.set("updates", std::string("SEQMAX"));
+    options.set("maxiter", (size_t)atol(argv[2]));
+    options.set("tol", (dai::Real)0.0);
+    options.set("logdomain", false);
+    options.set("verbose", (size_t)0);
+    dai::BP bp(graph, options);
+    bp.init();
+    clock_t started = clock();
+    bp.run();
+    printf("%.9f %zu %zu\n", double(clock() - started) / CLOCKS_PER_SEC, bp.Iterations(), graph.nrEdges());
+    for (size_t i = 0; i < graph.nrVars(); ++i) {
+        dai::Factor belief = bp.beliefV(i);
+        for (size_t x = 0; x < belief.nrStates(); ++x) printf("%.17g\n", belief[x]);
+    }
+}
+"""
+console = Console()
+
+
+def grid(side: int, k: int, seed: int = 0) -> tuple[Scopes, Potentials]:
+    """Standard normal log potentials on the nodes and edges of a square grid."""
+    at = np.arange(side * side, dtype=np.int32).reshape(side, side)
+    across = np.column_stack((at[:, :-1].ravel(), at[:, 1:].ravel()))
+    edges = np.concatenate((across, np.column_stack((at[:-1].ravel(), at[1:].ravel()))))
+    scopes = Scopes(np.full(at.size, k, dtype=np.int32), 2 * np.arange(len(edges) + 1), edges.ravel())
+    rng = np.random.default_rng(seed)
+    return scopes, Potentials(rng.normal(size=at.size * k), rng.normal(size=len(edges) * k * k))
+
+
+def cpu(work) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def medians(repeats: int, *works) -> list[float]:
+    """Of each, the median CPU seconds, in turns, after one run for warm-up."""
+    for work in works:
+        work()
+    runs = [[cpu(work) for work in works] for _ in range(repeats)]
+    return [statistics.median(column) for column in zip(*runs, strict=True)]
+
+
+def pgmax(side: int, scopes: Scopes, potentials: Potentials, iterations: int):
+    """PGMax's loop, compiled, and a function that gives its marginals."""
+    import jax
+    from pgmax import fgraph, fgroup, infer, vgroup
+
+    k = int(scopes.cardinality[0])
+    variables = vgroup.NDVarArray(num_states=k, shape=(side, side))
+    names = [variables[divmod(v, side)] for v in range(side * side)]
+    pairs = [[names[i], names[j]] for i, j in scopes.node.reshape(-1, 2)]
+    graph = fgraph.FactorGraph(variable_groups=variables)
+    tables = potentials.factors.reshape(-1, k, k)
+    graph.add_factors(fgroup.PairwiseFactorGroup(variables_for_factors=pairs, log_potential_matrix=tables))
+    method = infer.build_inferer(graph.bp_state, backend="bp")
+    arrays = method.init(evidence_updates={variables: potentials.nodes.reshape(side, side, k)})
+    loop = jax.jit(lambda start: method.run(start, num_iters=iterations, damping=0.0, temperature=1.0))
+
+    def marginals() -> np.ndarray:
+        return np.asarray(infer.get_marginals(method.get_beliefs(loop(arrays)))[variables]).ravel()
+
+    return lambda: jax.block_until_ready(loop(arrays)), marginals
+
+
+def write_for_libdai(path: Path, scopes: Scopes, potentials: Potentials) -> None:
+    """libDAI's format (the first variable changes fastest); each node's potentials go into the first pair that has it."""
+    k = int(scopes.cardinality[0])
+    edges, tables = scopes.node.reshape(-1, 2), potentials.factors.reshape(-1, k, k).copy()
+    unary = potentials.nodes.reshape(-1, k).copy()
+    lines = [f"{len(edges)}\n"]
+    for (i, j), table in zip(edges.tolist(), tables, strict=True):
+        table += unary[i][:, None] + unary[j][None, :]
+        unary[[i, j]] = 0.0
+        cells = [f"{cell} {value!r}" for cell, value in enumerate(np.exp(table).T.ravel().tolist())]
+        lines.append("\n".join(["2", f"{i} {j}", f"{k} {k}", str(len(cells)), *cells, ""]))
+    path.write_text("\n".join(lines))
+
+
+def libdai_runner(folder: Path, root: str | None) -> Path | None:
+    """libDAI's residual propagation as a command, or None with a line that says why."""
+    if not root:
+        console.print("libDAI is left out: no --libdai and no LIBDAI")
+        return None
+    library, source, runner = Path(root) / "lib" / "libdai.a", folder / "runner.cpp", folder / "runner"
+    if not library.exists():
+        console.print(f"libDAI is left out: there is no {library}")
+        return None
+    source.write_text(RUNNER)
+    include = f"-I{Path(root) / 'include'}"
+    command = [
+        "g++",
+        "-O3",
+        "-DNDEBUG",
+        "-DDAI_WITH_BP",
+        "-w",
+        include,
+        source,
+        library,
+        "-lgmpxx",
+        "-lgmp",
+        "-o",
+        runner,
+    ]
+    made = subprocess.run(command, capture_output=True, text=True)
+    if made.returncode:
+        console.print(f"libDAI is left out: its runner does not compile: {made.stderr.splitlines()[0]}")
+        return None
+    return runner
+
+
+def flooding(result: dict, sides: dict[int, int], iterations: int, repeats: int) -> None:
+    has_pgmax = importlib.util.find_spec("pgmax") is not None
+    if not has_pgmax:
+        console.print("PGMax is left out: it is not installed (benchmarks/requirements.txt)")
+    table = Table("k", "grid", "relcrf", "PGMax", "ratio", "difference", title="flooding, ns a message")
+    for k, side in sides.items():
+        scopes, potentials = grid(side, k)
+        method = BeliefPropagation(scopes, max_iterations=iterations, tolerance=0.0)
+        works = [lambda method=method, potentials=potentials: method.marginals(potentials)]
+        if has_pgmax:
+            loop, marginals = pgmax(side, scopes, potentials, iterations)
+            works.append(loop)
+        messages = iterations * len(scopes.node)
+        seconds = medians(repeats, *works)
+        nanoseconds = [s / messages * 1e9 for s in seconds]
+        ratio = difference = None
+        if has_pgmax:
+            ratio = round(seconds[1] / seconds[0], 2)
+            difference = float(np.abs(method.marginals(potentials).nodes - marginals()).max())
+        result[f"ns_k{k}"], result[f"ratio_pgmax_k{k}"] = round(nanoseconds[0], 2), ratio
+        result[f"difference_pgmax_k{k}"] = difference
+        shown = [f"{x:.1f}" for x in nanoseconds] + ["-"] * (2 - len(nanoseconds))
+        table.add_row(str(k), f"{side} x {side}", *shown, str(ratio), str(difference))
+    console.print(table)
+
+
+def growth(result: dict, side: int, repeats: int) -> None:
+    table = Table("k", "grid", "ns a message", "at a tenth of the nodes", title="flooding, growth")
+    small, iterations = round(side / 10**0.5), 20
+    for k in (2, 5, 10):
+        works, messages = [], []
+        for n in (side, small):
+            scopes, potentials = grid(n, k)
+            method = BeliefPropagation(scopes, max_iterations=iterations, tolerance=0.0)
+            works.append(lambda method=method, potentials=potentials: method.marginals(potentials))
+            messages.append(iterations * len(scopes.node))
+        large, tenth = (s / m * 1e9 for s, m in zip(medians(repeats, *works), messages, strict=True))
+        result[f"ns_large_k{k}"], result[f"growth_10x_k{k}"] = round(large, 2), round(10 * large / tenth, 2)
+        table.add_row(str(k), f"{side} x {side}", f"{large:.1f}", f"{tenth:.1f}")
+    console.print(table)
+
+
+def residual(result: dict, side: int, passes: int, repeats: int, root: str | None) -> None:
+    table = Table("k", "grid", "relcrf", "libDAI", "ratio", "difference", title="residual, us a message sent")
+    ratios = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        runner = libdai_runner(folder, root)
+        for k in (2, 5, 10):
+            scopes, potentials = grid(side, k)
+            method = BeliefPropagation(scopes, schedule="residual", max_iterations=passes, tolerance=0.0)
+            found = method.marginals(potentials)
+            if runner:
+                write_for_libdai(folder / "grid.fg", scopes, potentials)
+            ours, theirs, beliefs = [], [], np.empty(0)
+            for _ in range(repeats):
+                ours.append(cpu(lambda method=method, potentials=potentials: method.marginals(potentials)))
+                if runner:
+                    command = [runner, folder / "grid.fg", str(passes)]
+                    head, *rest = subprocess.run(
+                        command, check=True, capture_output=True, text=True
+                    ).stdout.splitlines()
+                    seconds, done, sent = head.split()
+                    assert (int(done), int(sent)) == (found.verdict.iterations, len(scopes.node))
+                    theirs.append(float(seconds))
+                    beliefs = np.array(rest, dtype=np.float64)
+            each = statistics.median(ours) / passes / len(scopes.node) * 1e6
+            result[f"us_residual_k{k}"] = round(each, 3)
+            row = ["-", "-", "-"]
+            if runner:
+                ratios.append(statistics.median(theirs) / statistics.median(ours))
+                result[f"ratio_libdai_residual_k{k}"] = round(ratios[-1], 2)
+                # libDAI's beliefs look one step ahead, at the messages that are pending
+                difference = f"{np.abs(beliefs - found.nodes).max():.1e}"
+                row = [f"{ratios[-1] * each:.2f}", f"{ratios[-1]:.2f}", difference]
+            table.add_row(str(k), f"{side} x {side}", f"{each:.2f}", *row)
+    result["ratio_libdai_residual"] = round(min(ratios), 2) if ratios else None
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="smaller grids, fewer repeats")
+    parser.add_argument("--side", type=int, default=300, help="of the grid that relcrf alone is timed on")
+    parser.add_argument("--libdai", default=os.environ.get("LIBDAI"), help="libDAI's folder, built")
+    arguments = parser.parse_args()
+    os.environ["JAX_ENABLE_X64"] = "1"
+    warnings.simplefilter("ignore")
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # JAX would take all cores
+    quick, result = arguments.quick, {}
+    flooding(result, {2: 40, 5: 40, 10: 30} if quick else {2: 70, 5: 70, 10: 70}, 100, 3 if quick else 7)
+    growth(result, 150 if quick else arguments.side, 3)
+    residual(result, 50, 10, 3 if quick else 5, arguments.libdai)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

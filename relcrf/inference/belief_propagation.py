@@ -1,0 +1,324 @@
+"""Loopy belief propagation: sums and maxima, any arity and cardinality, exact on forests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.iteration import iterate
+from relcrf.inference.pair_lanes import PairLanes
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.inference.spanning_trees import SpanningTrees
+from relcrf.kernels import beliefs, schedules
+from relcrf.kernels.messages import Network, State, Tables, scratch
+
+RANGE = 600.0
+"""Nats that potentials which meet in a node may differ by for messages to be numbers: float64 holds 708."""
+ROUNDING = 1e-14
+"""What rounding changes a message by, for each message that a node has, beside the largest potential."""
+SLICE = 1 << 20
+"""Table cells of as many rounds as run without a look at Ctrl-C."""
+LOOKS = 10
+"""Rounds that run at most without a look at how much they changed."""
+BETTERMENTS = 100
+"""Rounds of bettering a decoded state one node at a time, at most."""
+
+Step = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class BeliefPropagation(AbstractInference):
+    """Sum-product and max-product belief propagation; the log partition is the Bethe approximation.
+
+    Without damping all of it is exact where nodes and factors form a forest; then `MapStates.bound` is the score, else inf.
+
+    The verdict's residual is the largest change of an entry of a normalised log message in the last round. Where messages
+    find that nothing is possible, the log partition is -inf and marginals are nan; where that leaves nothing to send, the
+    verdict is `diverged`.
+
+    Args:
+        schedule: `flooding`: each round sends all messages at once; `sequential`: each round visits the nodes in order,
+            the next in the order reversed; `residual`: always the message that changes most, a round being as many of them
+            as there are messages (Elidan, McGraw & Koller 2006).
+        damping: the share of the old message's log in the new one, in [0, 1).
+        appearance: None for ordinary propagation. `trees`: tree-reweighted (Wainwright, Jaakkola & Willsky 2005), for
+            pairs: how often each pair appears in spanning forests, drawn with `seed` as evenly as can be. The log partition is
+            then never too small and the best score never above `MapStates.bound`, converged or not.
+
+    Raises:
+        ValueError: of a setting that is none of these; at the first call, where a factor has more than two nodes and
+            messages are tree-reweighted.
+    """
+
+    scopes: Scopes
+    schedule: str = "flooding"
+    damping: float = 0.0
+    tolerance: float = 1e-6
+    max_iterations: int = 1000
+    appearance: str | None = None
+    seed: int = 0
+    observe: Observer = silent
+
+    def __post_init__(self) -> None:
+        if self.schedule not in ("flooding", "sequential", "residual"):
+            raise ValueError(f"no schedule {self.schedule!r}; there are flooding, sequential and residual")
+        if not 0.0 <= self.damping < 1.0:
+            raise ValueError(f"damping {self.damping} is not in [0, 1)")
+        if self.appearance not in (None, "trees"):
+            raise ValueError(f"no appearance {self.appearance!r}; there is trees, or None")
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        tables, state, verdict = self._run(potentials, maximum=False)
+        nodes, factors = np.empty(int(self.scopes.state_start[-1])), np.empty(int(self.scopes.table_start[-1]))
+        count = np.empty(self.scopes.n_nodes)
+        value = float(beliefs.beliefs(self._network, tables, state, self._work, count, nodes, factors))
+        if verdict.status == "diverged" or np.isnan(nodes).any():
+            value = -np.inf
+        elif self._trees is not None:
+            value = self._trees.log_partition(self._reweighted(potentials, state))
+        return Marginals(value, nodes, factors, verdict)
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        tables, state, verdict = self._run(potentials, maximum=True)
+        states = np.empty(self.scopes.n_nodes, dtype=np.int32)
+        queue, queued = np.empty(len(states), dtype=np.int64), np.zeros(len(states), dtype=np.bool_)
+        beliefs.decode(self._network, tables, state, self._work, BETTERMENTS, queue, queued, states)
+        score, bound = self.scopes.score(potentials, states), np.inf
+        if self._trees is not None and verdict.status != "diverged":
+            bound = self._trees.best_score(self._reweighted(potentials, state))
+        elif self._is_forest and verdict.is_good and not self.damping:
+            bound = score
+        return MapStates(score, states, bound, verdict)
+
+    @cached_property
+    def _trees(self) -> SpanningTrees | None:
+        return None if self.appearance is None else SpanningTrees.of(self.scopes, self.seed)
+
+    @cached_property
+    def _network(self) -> Network:
+        scopes = self.scopes
+        agreement = np.zeros(scopes.n_factors, dtype=np.bool_) if scopes.agreement is None else scopes.agreement
+        sizes = scopes.cardinality[scopes.node]
+        degree = np.bincount(scopes.node, minlength=scopes.n_nodes)
+        return Network(
+            scopes.cardinality.astype(np.int64),
+            scopes.state_start.astype(np.int64),
+            scopes.start.astype(np.int64),
+            scopes.node.astype(np.int64),
+            np.repeat(np.arange(scopes.n_factors), scopes.arity),
+            scopes.stride,
+            scopes.table_start,
+            np.ascontiguousarray(agreement),
+            np.concatenate(([0], np.cumsum(degree))),
+            np.argsort(scopes.node, kind="stable"),
+            np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+            np.ones(scopes.n_factors) if self._trees is None else self._trees.appearance,
+        )
+
+    @cached_property
+    def _work(self) -> tuple[np.ndarray, ...]:
+        return scratch(self._network)
+
+    @cached_property
+    def _is_forest(self) -> bool:
+        """Whether the graph of nodes and factors has no cycle."""
+        net, n = self._network, self.scopes.n_nodes + self.scopes.n_factors
+        links = csr_array((np.ones(len(net.node)), (net.factor + self.scopes.n_nodes, net.node)), shape=(n, n))
+        return bool(n - connected_components(links, directed=False)[0] == len(net.node)) if n else True
+
+    @cached_property
+    def _lanes(self) -> list[PairLanes]:
+        return PairLanes.of(self.scopes)
+
+    def _run(self, potentials: Potentials, maximum: bool) -> tuple[Tables, State, Verdict]:
+        """Messages as logs, and what they make of each node's states, when the rounds are over."""
+        net, logs = self._network, potentials.factors
+        if self._trees is not None:
+            logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
+        enough = self._enough(potentials)
+        linear = self._trees is None and self._is_narrow(potentials)
+        if linear and self.schedule == "flooding":
+            message, verdict = self._flood_lanes(potentials, maximum, enough)
+        else:
+            tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, not maximum or linear)
+            state = self._open(tables)
+            verdict = self._iterate(self._step(tables, state, enough), enough)
+            message = np.log(state.message) if linear else state.message
+        tables = self._tables(Potentials(potentials.nodes, logs), maximum, log=True, numbers=False)
+        state = State(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
+        schedules.open_products(net, tables, state)
+        return tables, state, verdict
+
+    def _iterate(self, step: Step, enough: float) -> Verdict:
+        work = max(int(self.scopes.table_start[-1]), 1)
+        at_a_time = min(max(SLICE // work, 1), LOOKS)
+        return iterate(step, enough, self.max_iterations, self.observe, at_a_time)
+
+    def _enough(self, potentials: Potentials) -> float:
+        """The residual that ends it. On forests all changes but those of rounding cease after some rounds: those are exact."""
+        if self.damping or not self._is_forest:
+            return self.tolerance
+        most = max(np.abs(part[np.isfinite(part)]).max(initial=1.0) for part in potentials)
+        return float(min(self.tolerance, ROUNDING * most * (1 + np.diff(self._network.incident_start).max(initial=0))))
+
+    def _is_narrow(self, potentials: Potentials) -> bool:
+        """Whether all that can meet in a node fits in the range of float64, so that messages can be numbers."""
+        scopes = self.scopes
+        if not scopes.n_nodes:
+            return True
+        top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
+        if np.isneginf(top).any() or np.isneginf(potentials.factors).any():
+            return False
+        low = np.where(np.isneginf(potentials.nodes), np.inf, potentials.nodes)
+        spread = top - np.minimum.reduceat(low, scopes.state_start[:-1])
+        if scopes.n_factors:
+            begin = scopes.table_start[:-1]
+            of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
+            if scopes.agreement is not None:
+                of_factor[scopes.agreement] = np.abs(potentials.factors[begin[scopes.agreement]])
+            spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
+        return bool((spread <= RANGE).all())
+
+    def _tables(self, potentials: Potentials, maximum: bool, log: bool, numbers: bool) -> Tables:
+        scopes, damping = self.scopes, float(self.damping)
+        values = np.empty(0)
+        if numbers and scopes.n_factors:
+            top = np.maximum.reduceat(potentials.factors, scopes.table_start[:-1])
+            values = np.exp(
+                potentials.factors - np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(scopes.table_start))
+            )
+        return Tables(
+            log, maximum, values, potentials.factors, potentials.nodes if log else self._numbers(potentials), damping
+        )
+
+    def _numbers(self, potentials: Potentials) -> np.ndarray:
+        """Potentials of nodes as numbers, the largest of each node 1."""
+        if not self.scopes.n_nodes:
+            return np.empty(0)
+        top = np.maximum.reduceat(potentials.nodes, self.scopes.state_start[:-1])
+        return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
+
+    def _open(self, tables: Tables) -> State:
+        """Messages that say nothing."""
+        n_states = int(self.scopes.state_start[-1])
+        barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
+        message = np.full(int(self._network.message_start[-1]), 0.0 if tables.log else 1.0)
+        state = State(message, np.empty(n_states), barred)
+        schedules.open_products(self._network, tables, state)
+        return state
+
+    def _step(self, tables: Tables, state: State, enough: float) -> Step:
+        net = self._network
+        if self.schedule == "flooding":
+            return self._flooding(tables, state)
+        if self.schedule == "sequential":
+            visited = 0
+
+            def sweep(rounds: int) -> float:
+                nonlocal visited
+                change = 0.0
+                for _ in range(rounds):
+                    change = schedules.sweep(net, tables, state, self._work, visited % 2 == 1)
+                    visited += 1
+                return float(change)
+
+            return sweep
+        n_places = len(net.node)
+        pending, change = np.empty_like(state.message), np.empty(n_places)
+        schedules.pend(net, tables, state, self._work, pending, change)
+        largest = _tournament(change)
+
+        def commit(rounds: int) -> float:
+            if np.isnan(change).any():
+                return np.nan
+            most = rounds * n_places
+            return float(schedules.send_by_residual(net, tables, state, self._work, pending, largest, enough, most))
+
+        return commit
+
+    def _flooding(self, tables: Tables, state: State) -> Step:
+        net, every = self._network, np.arange(self.scopes.n_factors)
+
+        def flood(rounds: int) -> float:
+            change = 0.0
+            for _ in range(rounds):
+                following = np.where(tables.nodes == -np.inf, 0.0, tables.nodes)
+                barred = (tables.nodes == -np.inf).astype(np.int64)
+                change = schedules.flood(net, tables, state, self._work, every, following, barred)
+                state.product[:], state.barred[:] = following, barred
+            return float(change)
+
+        return flood
+
+    def _flood_lanes(self, potentials: Potentials, maximum: bool, enough: float) -> tuple[np.ndarray, Verdict]:
+        """Flooding in numbers: pairs many at a time, and all other factors one by one."""
+        net, scopes, keep = self._network, self.scopes, float(self.damping)
+        others = np.flatnonzero(scopes.arity > 2)
+        tables = self._tables(potentials, maximum, log=False, numbers=len(others) > 0)
+        state = self._open(tables)
+        widest = np.ones(int(scopes.cardinality.max(initial=1)))
+        nodes = np.concatenate((tables.nodes, widest))
+        product, following = nodes.copy(), np.empty_like(nodes)
+        shapes = [(lanes, lanes.tables(scopes, potentials), lanes.open()) for lanes in self._lanes]
+
+        def flood(rounds: int) -> float:
+            nonlocal product, following
+            change = 0.0
+            for _ in range(rounds):
+                following[:] = nodes
+                most = 1.0
+                for lanes, numbers, message in shapes:
+                    most = max(most, lanes.flood(numbers, message, product, following, maximum, keep))
+                change = float(np.log(most))
+                if len(others):
+                    now = State(state.message, product, state.barred)
+                    change = max(change, schedules.flood(net, tables, now, self._work, others, following, state.barred))
+                product, following = following, product
+            return change
+
+        verdict = self._iterate(flood, enough)
+        message = np.log(state.message)
+        for lanes, _, found in shapes:
+            begin = net.message_start[scopes.start[lanes.factors], None]
+            message[begin + np.arange(lanes.first + lanes.second)] = np.log(lanes.by_pair(found))
+        return message, verdict
+
+    def _reweighted(self, potentials: Potentials, state: State) -> Potentials:
+        """The same scores, as potentials that take part in each forest: nodes wholly, each pair as often as it appears."""
+        net, scopes = self._network, self.scopes
+        assert self._trees is not None
+        full, whole = scopes.full(potentials)
+        nodes = np.where(state.barred > 0, -np.inf, state.product)
+        message = np.where(state.message == -np.inf, 0.0, state.message)
+        factors = whole.factors / np.repeat(net.appearance, np.diff(full.table_start))
+        factor = np.repeat(np.arange(full.n_factors), np.diff(full.table_start))
+        cell = np.arange(len(factors)) - full.table_start[factor]
+        second = scopes.cardinality[scopes.node[2 * factor + 1]]
+        factors -= message[net.message_start[2 * factor] + cell // second]
+        factors -= message[net.message_start[2 * factor + 1] + cell % second]
+        return Potentials(nodes, factors)
+
+
+def _tournament(keys: np.ndarray) -> np.ndarray:
+    """Keys, none below 0, with the larger of each two above them, up to the largest at seat 1; see `send_by_residual`."""
+    n = 1 << max(len(keys) - 1, 0).bit_length()
+    largest = np.zeros(2 * n)
+    largest[n : n + len(keys)] = keys
+    while n > 1:
+        largest[n // 2 : n] = largest[n : 2 * n].reshape(-1, 2).max(axis=1)
+        n //= 2
+    return largest
+
+
+@dataclass(frozen=True)
+class TreeReweighted(BeliefPropagation):
+    """Tree-reweighted propagation of pairs, damped: an upper bound of the log partition, and of the best score."""
+
+    appearance: str | None = "trees"
+    damping: float = 0.3

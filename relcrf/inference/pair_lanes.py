@@ -1,0 +1,104 @@
+"""Pairs of one shape, laid out for `kernels.lanes`: `LANES` of them beside each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.kernels import lanes
+from relcrf.kernels.lanes import LANES
+
+CHUNK = 1 << 16
+"""Cells that are made numbers at a time: they stay in a core's cache."""
+
+
+@dataclass(frozen=True)
+class PairLanes:
+    """Where pairs whose nodes have the same cardinalities stand.
+
+    The last block is filled up with pairs that say nothing, of nodes whose states lie behind those of all others.
+
+    Args:
+        factors: shape (n_pairs,). first, second: cardinalities. agreement: whether they are agreements.
+        ends: where the states of each pair's nodes begin, shape (n_blocks, 2, LANES).
+    """
+
+    factors: np.ndarray
+    first: int
+    second: int
+    agreement: bool
+    ends: np.ndarray
+
+    @classmethod
+    def of(cls, scopes: Scopes) -> list[PairLanes]:
+        """All pairs of these scopes, by shape."""
+        pairs = np.flatnonzero(scopes.arity == 2)
+        ends = scopes.node[scopes.start[pairs, None] + np.arange(2)]
+        agreement = np.zeros(len(pairs), dtype=np.bool_) if scopes.agreement is None else scopes.agreement[pairs]
+        shape = np.column_stack((scopes.cardinality[ends], agreement))
+        out = []
+        for first, second, agree in np.unique(shape, axis=0):
+            here = np.flatnonzero((shape == (first, second, agree)).all(axis=1))
+            start = np.full((-(-len(here) // LANES) * LANES, 2), scopes.state_start[-1])
+            start[: len(here)] = scopes.state_start[ends[here]]
+            out.append(cls(pairs[here], int(first), int(second), bool(agree), _in_lanes(start)))
+        return out
+
+    def tables(self, scopes: Scopes, potentials: Potentials) -> np.ndarray:
+        """Potentials as numbers, the largest of each pair 1, shape (n_blocks, n_cells, LANES); two cells of agreements."""
+        n_cells = 2 if self.agreement else self.first * self.second
+        out = np.ones((len(self.ends), n_cells, LANES))
+        step = max(CHUNK // (n_cells * LANES), 1)
+        for block in range(0, len(out), step):
+            factors = self.factors[block * LANES : (block + step) * LANES]
+            rows = np.zeros((len(out[block : block + step]) * LANES, n_cells))
+            logs = rows[: len(factors)]
+            if self.agreement:
+                weight = potentials.factors[scopes.table_start[factors]]
+                logs[:] = np.minimum(np.column_stack((weight, -weight)), 0.0)
+            else:
+                logs[:] = potentials.factors[scopes.table_start[factors, None] + np.arange(n_cells)]
+                logs -= logs.max(axis=1, keepdims=True)
+            np.exp(rows, out=rows)
+            out[block : block + step] = rows.reshape(-1, LANES, n_cells).transpose(0, 2, 1)
+        return out
+
+    def open(self) -> np.ndarray:
+        """Messages that say nothing."""
+        return np.ones((len(self.ends), self.first + self.second, LANES))
+
+    def flood(
+        self,
+        tables: np.ndarray,
+        message: np.ndarray,
+        product: np.ndarray,
+        following: np.ndarray,
+        maximum: bool,
+        keep: float,
+    ) -> float:
+        """One round; see `kernels.lanes.flood`."""
+        return float(
+            lanes.flood(
+                self.first,
+                self.second,
+                self.agreement,
+                maximum,
+                keep,
+                tables,
+                self.ends,
+                message,
+                product,
+                following,
+            )
+        )
+
+    def by_pair(self, message: np.ndarray) -> np.ndarray:
+        """Messages to the first and then to the second node of each pair, shape (n_pairs, first + second)."""
+        rows = message.transpose(0, 2, 1).reshape(-1, self.first + self.second)
+        return np.asarray(rows[: len(self.factors)])
+
+
+def _in_lanes(rows: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(rows.reshape(-1, LANES, rows.shape[1]).transpose(0, 2, 1))

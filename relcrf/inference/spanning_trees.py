@@ -1,0 +1,74 @@
+"""Spanning forests that together use every pair: what tree-reweighted propagation mixes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.forest import ForestInference
+from relcrf.kernels.components import first_joins
+
+AT_LEAST = 8
+"""Forests: of fewer, how often a pair is in one is a coarse number."""
+
+
+@dataclass(frozen=True)
+class SpanningTrees:
+    """Spanning forests of a graph of pairs, all as likely as each other.
+
+    Args:
+        scopes: of pairs with tables. members: which pairs each forest has, ascending.
+    """
+
+    scopes: Scopes
+    members: tuple[np.ndarray, ...]
+
+    @classmethod
+    def of(cls, scopes: Scopes, seed: int) -> SpanningTrees:
+        """Each forest prefers the pairs that those before it used least, and else goes by chance, until every pair is in one.
+
+        Raises:
+            ValueError: where a factor has more than two nodes.
+        """
+        if (scopes.arity != 2).any():
+            raise ValueError("a factor has more than two nodes; tree-reweighted propagation needs pairs")
+        rng = np.random.default_rng(seed)
+        edges = scopes.node.reshape(-1, 2)
+        uses = np.zeros(len(edges), dtype=np.int64)
+        members: list[np.ndarray] = []
+        while len(members) < AT_LEAST or not uses.all():
+            order = np.lexsort((rng.random(len(edges)), uses))
+            chosen = np.zeros(len(edges), dtype=np.bool_)
+            first_joins(scopes.n_nodes, edges, order, chosen)
+            uses[chosen] += 1
+            members.append(np.flatnonzero(chosen))
+        return cls(replace(scopes, agreement=None), tuple(members))
+
+    @property
+    def appearance(self) -> np.ndarray:
+        """The share of forests that have each pair, shape (n_factors,)."""
+        uses = np.bincount(np.concatenate(self.members), minlength=self.scopes.n_factors)
+        return np.asarray(uses / len(self.members))
+
+    def log_partition(self, potentials: Potentials) -> float:
+        """The mean log partition of the forests; each pair's table counts wherever it is in one."""
+        return float(np.mean([forest.marginals(part).log_partition for forest, part in self._parts(potentials)]))
+
+    def best_score(self, potentials: Potentials) -> float:
+        """The mean of the best scores in the forests."""
+        return float(np.mean([forest.map_states(part).score for forest, part in self._parts(potentials)]))
+
+    def _parts(self, potentials: Potentials) -> list[tuple[ForestInference, Potentials]]:
+        edges = self.scopes.node.reshape(-1, 2)
+        sizes = np.diff(self.scopes.table_start)
+        out = []
+        for pairs in self.members:
+            scopes = Scopes(self.scopes.cardinality, 2 * np.arange(len(pairs) + 1), edges[pairs].ravel())
+            has = np.zeros(self.scopes.n_factors, dtype=np.bool_)
+            has[pairs] = True
+            out.append(
+                (ForestInference(scopes), Potentials(potentials.nodes, potentials.factors[np.repeat(has, sizes)]))
+            )
+        return out

@@ -1,0 +1,170 @@
+"""What messages, as logs, say in the end: distributions, the Bethe free energy, and a joint state."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import boolean, int32, int64
+
+from relcrf.kernels.messages import (
+    FLAT,
+    LONG,
+    NETWORK,
+    STATE,
+    TABLES,
+    WORK,
+    agreement,
+    cavity,
+    compiled,
+    following,
+    inner,
+    plus,
+    through,
+)
+
+
+@inner
+def normalise(values):  # type: ignore[no-untyped-def]
+    """Makes logs a distribution; returns the log of their sum, or -inf and leaves nan where all of them are -inf."""
+    top = -np.inf
+    for x in range(len(values)):
+        top = max(top, values[x])
+    if top == -np.inf:
+        values[:] = np.nan
+        return top
+    total = 0.0
+    for x in range(len(values)):
+        values[x] = np.exp(values[x] - top)
+        total += values[x]
+    for x in range(len(values)):
+        values[x] /= total
+    return top + np.log(total)
+
+
+@compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, FLAT)
+def beliefs(net, tables, state, work, count, nodes, factors):  # type: ignore[no-untyped-def]
+    """Distributions of all nodes and factors, written to flat arrays; of an agreement, the probability that its nodes agree.
+
+    Args:
+        tables: whose messages are sums, in logs.
+        count: overwritten, shape (n_nodes,): how often each node counts, once less than its factors appear.
+
+    Returns:
+        minus the Bethe free energy: the sum of the factors' log partitions, each as often as its appearance says, less
+        those of the nodes as often as they were counted too much.
+    """
+    cavities, without, alike, differ, digit = work[0], work[2], work[4], work[5], work[6]
+    total = 0.0
+    count[:] = 1.0
+    for f in range(len(net.start) - 1):
+        first, stop = net.start[f], net.start[f + 1]
+        value = 0.0
+        for q in range(first, stop):
+            value += cavity(net, tables, state, q, cavities[q - first])
+            count[net.node[q]] -= net.appearance[f]
+        begin = net.table_start[f]
+        if net.agreement[f]:
+            weight = tables.logs[begin]
+            agreement(net, tables.log, tables.maximum, weight, first, cavities, without, alike, differ)
+            k = net.cardinality[net.node[first]]
+            for x in range(k):
+                alike[x] += cavities[0, x]
+                differ[x] += cavities[0, x]
+            together, apart = normalise(alike[:k]), normalise(differ[:k])
+            either = plus(together, apart, tables.log, tables.maximum)
+            value += either + max(weight, 0.0)
+            factors[begin] = np.exp(together - either)
+        else:
+            digit[:] = 0
+            cell = begin
+            while cell >= 0:
+                factors[cell] = tables.logs[cell]
+                for q in range(first, stop):
+                    factors[cell] += cavities[q - first, digit[q - first]]
+                cell = following(net, first, stop, first - 1, digit, cell)
+            value += normalise(factors[begin : net.table_start[f + 1]])
+        total += net.appearance[f] * value
+    for v in range(len(net.cardinality)):
+        first, stop = net.state_start[v], net.state_start[v + 1]
+        for x in range(first, stop):
+            nodes[x] = -np.inf if state.barred[x] > 0 else state.product[x]
+        total += count[v] * normalise(nodes[first:stop])
+    return total
+
+
+@inner
+def _best(net, tables, state, v, states, work):  # type: ignore[no-untyped-def]
+    """The best state of a node, given the states of those that have one (not -1) and the messages of all others."""
+    k = net.cardinality[v]
+    cavities, new, value = work[0], work[3][0], work[5]
+    for x in range(k):
+        value[x] = tables.nodes[net.state_start[v] + x]
+    for i in range(net.incident_start[v], net.incident_start[v + 1]):
+        place = net.incident[i]
+        f = net.factor[place]
+        first, stop = net.start[f], net.start[f + 1]
+        any_known = False
+        for q in range(first, stop):
+            any_known = any_known or (q != place and states[net.node[q]] >= 0)
+        if any_known:
+            for q in range(first, stop):
+                w = net.node[q]
+                if q != place and states[w] >= 0:
+                    for x in range(net.cardinality[w]):
+                        cavities[q - first, x] = -np.inf
+                    cavities[q - first, states[w]] = 0.0
+                elif q != place:
+                    cavity(net, tables, state, q, cavities[q - first])
+            through(net, tables, place, work, new)
+        else:
+            m = net.message_start[place]
+            for x in range(k):
+                new[x] = state.message[m + x]
+        for x in range(k):
+            value[x] += net.appearance[f] * new[x]
+    best = 0
+    for x in range(1, k):
+        if value[x] > value[best]:
+            best = x
+    if states[v] >= 0 and not value[best] > value[states[v]]:
+        best = states[v]
+    return best
+
+
+@compiled(NETWORK, TABLES, STATE, WORK, int64, LONG, boolean[::1], int32[::1])
+def decode(net, tables, state, work, most, queue, queued, states):  # type: ignore[no-untyped-def]
+    """A joint state: node by node outwards from one of each component, given those before; then each node given all others,
+    as long as that betters the score.
+
+    Args:
+        tables: whose messages are maxima of logs. most: rounds of betterment.
+        queue, queued: overwritten, shape (n_nodes,), int64; bool, False at first.
+        states: overwritten, shape (n_nodes,), int32.
+    """
+    n_nodes = len(net.cardinality)
+    states[:] = -1
+    head, tail = 0, 0
+    for root in range(n_nodes):
+        if not queued[root]:
+            queue[tail] = root
+            queued[root] = True
+            tail += 1
+        while head < tail:
+            v = queue[head]
+            head += 1
+            states[v] = _best(net, tables, state, v, states, work)
+            for i in range(net.incident_start[v], net.incident_start[v + 1]):
+                f = net.factor[net.incident[i]]
+                for q in range(net.start[f], net.start[f + 1]):
+                    if not queued[net.node[q]]:
+                        queue[tail] = net.node[q]
+                        queued[net.node[q]] = True
+                        tail += 1
+    for _ in range(most):
+        changed = False
+        for v in range(n_nodes):
+            best = _best(net, tables, state, v, states, work)
+            if best != states[v]:
+                states[v] = best
+                changed = True
+        if not changed:
+            break

@@ -1,0 +1,137 @@
+"""What the conformance table does not say of belief propagation: bounds, schedules that agree, verdicts, settings."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, network
+
+import relcrf
+from relcrf.graph.scopes import Potentials
+from relcrf.inference.belief_propagation import BeliefPropagation
+from relcrf.inference.enumeration import Enumeration
+
+LOOPY = {**LOOPS, **CLIQUES}
+
+
+@pytest.mark.parametrize("name", [*FORESTS, *LOOPS])
+@pytest.mark.parametrize("rounds", [1, 200])
+def test_reweighted_values_are_bounds(name, rounds):
+    """Whether it has converged or not: the log partition is not too small, no state scores more than the bound."""
+    for seed in range(6):
+        scopes, potentials = {**FORESTS, **LOOPS}[name](np.random.default_rng(seed))
+        method = BeliefPropagation(scopes, appearance="trees", damping=0.2, max_iterations=rounds, seed=seed)
+        exact, best = Enumeration(scopes).marginals(potentials), Enumeration(scopes).map_states(potentials)
+        found, decoded = method.marginals(potentials), method.map_states(potentials)
+        slack = 1e-9 * max(1.0, abs(exact.log_partition))
+        assert found.log_partition >= exact.log_partition - slack
+        assert best.score - slack <= decoded.bound < np.inf
+        assert decoded.score <= decoded.bound + slack
+
+
+def test_reweighted_bound_is_close_on_a_grid():
+    scopes, potentials = network(np.random.default_rng(0), np.full(9, 2), grid_edges(3, 3), 0.5)
+    found = BeliefPropagation(scopes, appearance="trees", damping=0.2).marginals(potentials)
+    assert found.verdict.is_good
+    assert 0.0 < found.log_partition - Enumeration(scopes).marginals(potentials).log_partition < 0.1
+
+
+def test_reweighted_messages_need_pairs():
+    scopes, potentials = CLIQUES["a tree of triples"](np.random.default_rng(0))
+    with pytest.raises(ValueError, match="more than two nodes"):
+        BeliefPropagation(scopes, appearance="trees").marginals(potentials)
+
+
+@pytest.mark.parametrize("name", LOOPY)
+def test_schedules_come_to_the_same(name):
+    for seed in range(4):
+        scopes, potentials = LOOPY[name](np.random.default_rng(seed))
+        potentials = Potentials(potentials.nodes, 0.5 * potentials.factors)  # weak enough for one fixed point
+        found = [
+            BeliefPropagation(scopes, schedule=s, damping=d, tolerance=1e-12).marginals(potentials)
+            for s, d in (
+                ("flooding", 0.0),
+                ("flooding", 0.4),
+                ("sequential", 0.0),
+                ("residual", 0.0),
+                ("residual", 0.4),
+            )
+        ]
+        for other in found[1:]:
+            assert other.verdict.status == "converged"
+            np.testing.assert_allclose(other.nodes, found[0].nodes, atol=1e-10)
+            np.testing.assert_allclose(other.factors, found[0].factors, atol=1e-10)
+            assert other.log_partition == pytest.approx(found[0].log_partition, abs=1e-10)
+
+
+@pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
+def test_numbers_and_logs_come_to_the_same(schedule):
+    """One pair out of range takes the whole graph to logs; the others' messages must not notice."""
+    rng = np.random.default_rng(1)
+    scopes, potentials = agreements(rng, [*grid_edges(2, 4), (8, 9)], 10, 3, 0.5)
+    weights = potentials.factors.copy()
+    weights[scopes.table_start[-2]] = 0.0
+    narrow = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-12).marginals(
+        Potentials(potentials.nodes, weights)
+    )
+    weights = weights.copy()
+    weights[scopes.table_start[-2]] = 2000.0
+    wide = BeliefPropagation(scopes, schedule=schedule, tolerance=1e-12).marginals(
+        Potentials(potentials.nodes, weights)
+    )
+    np.testing.assert_allclose(wide.nodes[:24], narrow.nodes[:24], atol=1e-10)
+    assert abs(wide.nodes[24:27] - wide.nodes[27:]).max() < 1e-12
+
+
+@pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
+def test_interrupted(schedule):
+    """Ctrl-C gives what there is."""
+    scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
+    seen = []
+
+    def observe(verdict):
+        seen.append(verdict.status)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    method = BeliefPropagation(scopes, schedule=schedule, damping=0.9, tolerance=1e-12, observe=observe)
+    found = method.marginals(potentials)
+    assert found.verdict.status == "interrupted" and found.verdict.residual > 0.0
+    assert seen == ["running", "running"]
+    np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0)
+
+
+def test_not_converged():
+    scopes, potentials = LOOPS["all pairs"](np.random.default_rng(0))
+    verdict = BeliefPropagation(scopes, max_iterations=2).marginals(potentials).verdict
+    assert verdict.status == "not converged" and verdict.iterations == 2 and verdict.residual > 1e-6
+
+
+@pytest.mark.parametrize("table", [[-np.inf, 0.0, 0.0, 0.0], [-np.inf] * 4])
+def test_nothing_is_possible(table):
+    """The nodes allow one joint state, and the pair forbids it, or everything."""
+    scopes, _ = network(np.random.default_rng(0), [2, 2], [(0, 1)])
+    found = BeliefPropagation(scopes).marginals(Potentials(np.array([0.0, -np.inf, 0.0, -np.inf]), np.array(table)))
+    assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
+
+
+def test_a_tie_is_decoded_as_one_state():
+    """Both ends of a chain are as good in either state, but must differ: each belief alone does not say which."""
+    scopes, _ = network(np.random.default_rng(0), [2, 2, 2], [(0, 1), (1, 2)])
+    apart = np.array([-1.0, 0.0, 0.0, -1.0])
+    best = BeliefPropagation(scopes).map_states(Potentials(np.zeros(6), np.concatenate((apart, apart))))
+    assert best.score == 0.0 == best.bound
+
+
+@pytest.mark.parametrize("setting", [{"schedule": "random"}, {"damping": 1.0}, {"appearance": "stars"}])
+def test_settings(setting):
+    scopes, _ = LOOPS["grid"](np.random.default_rng(0))
+    with pytest.raises(ValueError, match=next(iter(setting))):
+        BeliefPropagation(scopes, **setting)
+
+
+def test_the_page_on_it(capsys):
+    """The example of its page runs."""
+    text = (Path(relcrf.__file__).parent.parent / "docs/inference/belief_propagation.md").read_text()
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out.startswith("converged [")

@@ -1,0 +1,175 @@
+"""The kernels of belief propagation against a twin in plain NumPy: the same rounds, message by message, in logs."""
+
+import numpy as np
+import pytest
+from networks import hard, network
+from scipy.special import logsumexp
+
+from relcrf.graph.scopes import Potentials
+from relcrf.inference.belief_propagation import BeliefPropagation
+from relcrf.kernels import lanes
+
+
+class Twin:
+    """Belief propagation over tables of any arity, by the definition; agreements are written out as tables."""
+
+    def __init__(self, scopes, potentials, maximum=False, damping=0.0):
+        full, whole = scopes.full(potentials)
+        self.scopes, self.damping = full, damping
+        self.reduce = np.max if maximum else logsumexp
+        self.nodes = np.split(whole.nodes, full.state_start[1:-1]) if full.n_nodes else []
+        self.scope = [full.node[a:b] for a, b in zip(full.start[:-1], full.start[1:], strict=True)]
+        tables = np.split(whole.factors, full.table_start[1:-1]) if self.scope else []
+        self.tables = [t.reshape(full.cardinality[s]) for t, s in zip(tables, self.scope, strict=True)]
+        self.message = {(f, v): np.zeros(full.cardinality[v]) for f, s in enumerate(self.scope) for v in s}
+
+    def product(self, v, without=-1):
+        from_factors = [m for (f, w), m in self.message.items() if w == v and f != without]
+        return self.nodes[v] + sum(from_factors, np.zeros_like(self.nodes[v]))
+
+    def joint(self, f, without=-1):
+        """A factor's table with what its nodes say, but the one `without`."""
+        table = self.tables[f].copy()
+        for axis, v in enumerate(self.scope[f]):
+            if v != without:
+                shape = [1] * table.ndim
+                shape[axis] = -1
+                table += self.product(v, f).reshape(shape)
+        return table
+
+    def new(self, f, v):
+        axes = tuple(a for a, w in enumerate(self.scope[f]) if w != v)
+        found = self.reduce(self.joint(f, v), axis=axes)
+        found = found - found.max()
+        if not self.damping:
+            return found
+        old = self.message[f, v]
+        both = np.isfinite(found) & np.isfinite(old)
+        return np.where(both, self.damping * np.where(both, old, 0.0) + (1 - self.damping) * found, found)
+
+    def flood(self):
+        self.message = {(f, v): self.new(f, v) for f, v in self.message}
+
+    def sweep(self, backwards):
+        for v in range(self.scopes.n_nodes)[:: -1 if backwards else 1]:
+            for f, scope in enumerate(self.scope):
+                for w in scope:
+                    if v in scope and w != v:
+                        self.message[f, w] = self.new(f, w)
+
+    def send_what_changes_most(self):
+        def change(key):
+            new, old = self.new(*key), self.message[key]
+            both = (new == -np.inf) & (old == -np.inf)
+            return np.max(np.abs(np.where(both, 0.0, new - np.where(both, 0.0, old))))
+
+        key = max(self.message, key=change)
+        self.message[key] = self.new(*key)
+
+    def beliefs(self):
+        """Nodes and factors as distributions, flat, and minus the Bethe free energy."""
+        nodes = [self.product(v) for v in range(self.scopes.n_nodes)]
+        factors = [self.joint(f).ravel() for f in range(len(self.scope))]
+        degree = np.bincount(self.scopes.node, minlength=self.scopes.n_nodes)
+        value = sum(map(logsumexp, factors)) + sum((1 - d) * logsumexp(b) for d, b in zip(degree, nodes, strict=True))
+        normal = [
+            np.concatenate([np.exp(b - logsumexp(b)) for b in part] or [np.empty(0)]) for part in (nodes, factors)
+        ]
+        return *normal, value
+
+
+def mixed(rng, scale=1.0):
+    """Every kind of factor: pairs of two shapes and both ways round, agreements of two and three, triples; nodes of one
+    state, and one that is alone."""
+    sizes = [2, 3, 3, 3, 2, 1, 4]
+    scopes = [(0, 1), (1, 0), (1, 2), (2, 3), (3, 1), (1, 2, 3), (0, 4, 1), (4, 5), (0, 4), (3, 1, 5)]
+    return network(rng, sizes, scopes, scale, agreement=[a in (3, 4, 5, 8) for a in range(len(scopes))])
+
+
+def forbidding(rng):
+    """The same with cells that cannot be."""
+    scopes, potentials = mixed(rng)
+    factors = potentials.factors.copy()
+    for f in (0, 2, 6):
+        factors[scopes.table_start[f] + rng.integers(6)] = -np.inf
+    return scopes, Potentials(potentials.nodes, factors)
+
+
+KINDS = {
+    "numbers": mixed,
+    "logs": lambda rng: mixed(rng, 150.0),
+    "hard": forbidding,
+    "pairs": lambda rng: hard(rng, network(rng, [3, 2, 3], [(0, 1), (2, 1), (2, 0)]), 0.0),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("schedule", ["flooding", "sequential", "residual"])
+@pytest.mark.parametrize("damping", [0.0, 0.3])
+def test_rounds(kind, schedule, damping):
+    for seed in range(4):
+        scopes, potentials = KINDS[kind](np.random.default_rng(seed))
+        twin = Twin(scopes, potentials, damping=damping)
+        for k in range(3):
+            if schedule == "flooding":
+                twin.flood()
+            elif schedule == "sequential":
+                twin.sweep(k % 2 == 1)
+            else:
+                for _ in scopes.node:
+                    twin.send_what_changes_most()
+        method = BeliefPropagation(scopes, schedule=schedule, damping=damping, max_iterations=3, tolerance=0.0)
+        found = method.marginals(potentials)
+        nodes, factors, value = twin.beliefs()
+        np.testing.assert_allclose(found.nodes, nodes, atol=1e-9)
+        np.testing.assert_allclose(found.factors, scopes.of_full(factors), atol=1e-9)
+        assert found.log_partition == pytest.approx(value, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("schedule", ["flooding", "sequential"])
+def test_maxima(kind, schedule):
+    """The max-marginals, up to what each was normalised by."""
+    for seed in range(4):
+        scopes, potentials = KINDS[kind](np.random.default_rng(seed))
+        twin = Twin(scopes, potentials, maximum=True)
+        for k in range(3):
+            twin.flood() if schedule == "flooding" else twin.sweep(k % 2 == 1)
+        method = BeliefPropagation(scopes, schedule=schedule, max_iterations=3, tolerance=0.0)
+        _, state, _ = method._run(potentials, maximum=True)
+        expected = np.concatenate([twin.product(v) for v in range(scopes.n_nodes)])
+        found = np.where(state.barred > 0, -np.inf, state.product)
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("maximum", [False, True])
+@pytest.mark.parametrize("agreement", [False, True])
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (2, 2), (3, 4), (5, 5)])
+def test_lanes(first, second, agreement, maximum):
+    """Two blocks of pairs over nodes that they share."""
+    if agreement:
+        second = first
+    rng = np.random.default_rng(0)
+    width, n_blocks, n_states, keep = first + second, 2, 40, 0.2
+    tables = rng.random((n_blocks, 2 if agreement else first * second, lanes.LANES))
+    ends = rng.integers(n_states - 5, size=(n_blocks, 2, lanes.LANES))
+    message, product, start = rng.random((n_blocks, width, lanes.LANES)), rng.random(n_states), rng.random(n_states)
+    old, found = message.copy(), start.copy()
+    most = lanes.flood(first, second, agreement, maximum, keep, tables, ends, message, product, found)
+    expected, change = start.copy(), 1.0
+    for block in range(n_blocks):
+        for lane in range(lanes.LANES):
+            i, j = (ends[block, side, lane] + np.arange(k) for side, k in enumerate((first, second)))
+            m = np.split(old[block, :, lane], [first])
+            table = tables[block, :, lane]
+            table = np.where(np.eye(first), *table) if agreement else table.reshape(first, second)
+            to_first = table * (product[j] / m[1])
+            to_second = table.T * (product[i] / m[0])
+            for at, was, into, rows in ((i, m[0], to_first, slice(0, first)), (j, m[1], to_second, slice(first, None))):
+                new = into.max(axis=1) if maximum else into.sum(axis=1)
+                new = was**keep * (new / new.max()) ** (1 - keep)
+                np.testing.assert_allclose(message[block, rows, lane], new, rtol=1e-12)
+                expected[at] *= new
+                change = max(change, (new / was).max(), (was / new).max())
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    assert most == pytest.approx(change, rel=1e-12)

@@ -11,10 +11,19 @@ from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Ones
 from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.scopes import Potentials
 from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.forest import BLOCK, ForestPlan
-from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, log_likelihood, penalised
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.learning.likelihood import (
+    ForestLikelihood,
+    InferredLikelihood,
+    PairLikelihood,
+    log_likelihood,
+    penalised,
+)
 
 
 def problem(seed, forest):
@@ -175,3 +184,70 @@ def test_edges_that_share_a_table_give_what_they_give_apart(block, scale, latent
     (value, gradient), (other_value, other_gradient) = found
     assert value == pytest.approx(other_value, rel=1e-12)
     np.testing.assert_allclose(gradient, other_gradient, atol=1e-8)
+
+
+def unlike(rng, n=6, k=3):
+    """A loop of links of which some ask no more than whether both ends agree, and two factors over three variables."""
+    agree = np.eye(k).reshape(-1, 1)
+    loop = np.array([(v, (v + 1) % n) for v in range(n)], dtype=np.int32)
+    triples = np.array([(0, 2, 4), (1, 3, 5)], dtype=np.int32)
+    groups, blocks = [], []
+    for rows, patterns, features in (
+        (loop, agree, Dense(rng.normal(size=(n, 2)))),
+        (loop[:3, ::-1], agree, Ones(3)),
+        (loop[2:4], None, Ones(2)),
+        (triples, rng.normal(size=(k**3, 2)), Dense(rng.normal(size=(2, 1)))),
+        (np.arange(n, dtype=np.int32)[:, None], None, Dense(rng.normal(size=(n, 1)))),
+    ):
+        scope = tuple(np.ascontiguousarray(rows[:, place]) for place in range(rows.shape[1]))
+        groups.append(FactorGroup(scope, (k,) * rows.shape[1], features, patterns, len(blocks)))
+        blocks.append(WeightBlock(f"t{len(blocks)}", features.n_features, groups[-1].n_patterns))
+    return FactorGraph(np.full(n, k, dtype=np.int32), tuple(groups), WeightLayout(tuple(blocks)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("latent", [0.0, 0.4])
+def test_likelihood_by_a_method_of_inference(seed, latent):
+    """Of a graph with cycles, factors over three variables, agreements, evidence and latent states."""
+    rng = np.random.default_rng(seed)
+    graph = unlike(rng)
+    roles = np.where(rng.random(6) < 0.2, Role.CLAMPED, Role.FREE).astype(np.int8)
+    states = rng.integers(3, size=6)
+    reduced = reduce_graph(graph, roles, states)
+    states = np.where(rng.random(6) < latent, -1, states)[reduced.variables]
+    weights = rng.normal(size=graph.layout.size)
+    objective = InferredLikelihood(reduced, states, JunctionTree)
+    value, gradient = objective(weights)
+    np.testing.assert_allclose(gradient, finite_differences(objective, weights), rtol=1e-5, atol=1e-6)
+    potentials = reduced.potentials(weights)
+    every = itertools.product(*(range(3) if s < 0 else (s,) for s in states))
+    clamped = np.logaddexp.reduce([reduced.scopes.score(potentials, np.array(s)) for s in every])
+    assert value == pytest.approx(Enumeration(reduced.scopes).marginals(potentials).log_partition - clamped)
+    # Belief propagation at its fixed points: value and gradient of the Bethe approximation belong together.
+    bethe = InferredLikelihood(
+        reduced, states, lambda scopes: BeliefPropagation(scopes, damping=0.3, tolerance=1e-12, max_iterations=5000)
+    )
+    np.testing.assert_allclose(
+        bethe(weights / 4)[1], finite_differences(bethe, weights / 4, 1e-4), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_edges_that_ask_for_agreement_are_one_number():
+    rng = np.random.default_rng(0)
+    graph = unlike(rng)
+    weights = rng.normal(size=graph.layout.size)
+    reduced = reduce_graph(graph, np.zeros(6, dtype=np.int8), np.zeros(6))
+    compact = reduced.with_agreements()
+    is_table = [set(edge) in ({2, 3}, {3, 4}) for edge in reduced.edges.tolist()]
+    np.testing.assert_array_equal(compact.agreement, ~np.array(is_table))
+    assert len(compact.potentials(weights).factors) == 4 * 1 + 2 * 9 + 2 * 27
+    for states in itertools.islice(itertools.product(range(3), repeat=6), 0, 729, 40):
+        scores = [g.scopes.score(g.potentials(weights), np.array(states)) for g in (reduced, compact)]
+        assert scores[0] == pytest.approx(scores[1])
+    full = Enumeration(reduced.scopes).marginals(reduced.potentials(weights))
+    few = Enumeration(compact.scopes).marginals(compact.potentials(weights))
+    counts = [g.counts(Potentials(f.nodes, f.factors)) for g, f in ((reduced, full), (compact, few))]
+    np.testing.assert_allclose(counts[0], counts[1], atol=1e-10)
+    plain = random_graph(rng, max_arity=2)
+    nothing = reduce_graph(plain, np.zeros(6, dtype=np.int8), np.zeros(6))
+    assert nothing.with_agreements() is nothing

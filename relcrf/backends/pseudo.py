@@ -55,7 +55,7 @@ class PseudoBackend(AbstractBackend):
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
-    inference: str = "gibbs"
+    inference: str = "auto"
     sweeps: int = 200
     chains: int = 4
     seed: int = 0

@@ -51,7 +51,7 @@ def test_links(page):
         assert (PAGES / target).exists(), target
 
 
-@pytest.mark.parametrize("page", ["mean_field.md", "gibbs.md", "map.md"])
+@pytest.mark.parametrize("page", ["README.md", "belief_propagation.md", "mean_field.md", "gibbs.md", "map.md"])
 def test_the_example_holds(page):
     (text,) = blocks(page, "python")
     exec(compile(text, page, "exec"), {})

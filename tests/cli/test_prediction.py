@@ -1,0 +1,87 @@
+"""`relcrf predict` by other methods of inference than in training, its verdict, and Ctrl-C."""
+
+import csv
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from command import json_command, relcrf_command
+from tables import small_web
+
+from relcrf.resources import shipped
+
+
+@pytest.fixture
+def relcrf_(capsys, monkeypatch):
+    return lambda *arguments: relcrf_command(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture
+def relcrf_json(capsys, monkeypatch):
+    return lambda *arguments: json_command(capsys, monkeypatch, *arguments)
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    return small_web(tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture
+def run(relcrf_, web, tmp_path):
+    folder = tmp_path / "run"
+    model = shipped("models", "webkb.rcrf")
+    code, _, err = relcrf_("train", model, "--data", web, "--out", folder, "--backend", "pseudo")
+    assert code == 0, err
+    return folder
+
+
+def test_the_method_can_be_chosen_when_predicting(relcrf_, relcrf_json, run, web):
+    found = {}
+    for method in ("auto", "bp", "gibbs", "mf", "jt"):
+        code, found[method] = relcrf_json("predict", run, "--data", web, "--set", f"inference={method}")
+        assert code == 0
+    assert found["auto"]["verdict"] == {"status": "exact", "iterations": 0, "residual": 0.0}
+    assert found["bp"]["verdict"]["status"] == "converged" and found["bp"]["verdict"]["iterations"] > 0
+    (exact,) = found["auto"]["predictions"].values()
+    for method in ("bp", "mf", "gibbs"):
+        (close,) = found[method]["predictions"].values()
+        assert [row["id"] for row in close] == [row["id"] for row in exact]
+        assert all(abs(a["probability"] - b["probability"]) < 0.3 for a, b in zip(exact, close, strict=True))
+    assert "(exact)" in relcrf_("predict", run, "--data", web)[1]
+
+
+def test_what_has_not_converged_is_told_and_an_error_if_strict(relcrf_, run, web):
+    hurried = ("predict", run, "--data", web, "--set", "inference=gibbs", "--set", "sweeps=20", "--set", "chains=2")
+    code, out, err = relcrf_(*hurried)
+    assert code == 0 and "not converged after" in out and "had not settled" in err
+    code, _, err = relcrf_(*hurried, "--strict")
+    assert (code, "error[E402]" in err) == (4, True), err
+    assert relcrf_("predict", run, "--data", web, "--strict")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"), [("inference=none", "E305"), ("inferense=bp", "E304"), ("inference=dual", "E305")]
+)
+def test_wrong_settings(relcrf_, run, web, setting, code):
+    found, _, err = relcrf_("predict", run, "--data", web, "--set", setting)
+    assert found == 2 and code in err
+
+
+def test_ctrl_c_gives_what_there_is(run, web, tmp_path):
+    out = tmp_path / "found.csv"
+    command = [sys.executable, "-m", "relcrf.cli.main", "predict", run, "--data", web, "--out", out]
+    command += ["--set", "inference=gibbs", "--set", "sweeps=5000000"]
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    time.sleep(8)  # it starts, grounds, and samples for some seconds of many
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=120)
+    assert (process.returncode, "Traceback" in err) == (130, False), err
+    assert "interrupted" in err
+    print("sampled" if out.exists() else "had not begun to sample")
+    if out.exists():
+        with out.open() as file:
+            rows = list(csv.DictReader(file))
+        assert len(rows) == 12
+        assert all(0 < float(row["probability"]) <= 1 for row in rows)

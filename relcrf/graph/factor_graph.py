@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -78,7 +79,7 @@ class FactorGroup:
     def n_factors(self) -> int:
         return self.features.n_rows
 
-    @property
+    @cached_property
     def n_joint_states(self) -> int:
         return math.prod(self.cardinalities)
 

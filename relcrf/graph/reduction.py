@@ -12,7 +12,7 @@ log-likelihood is `counts(observed) - counts(expected)`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
@@ -63,11 +63,15 @@ class Terms:
     def span(self, start: int, stop: int) -> slice:
         """The terms that are aimed at targets start..stop-1."""
         if self.whole:
-            origin, n = int(self.target[0]), len(self.target)
-            return slice(min(max(start - origin, 0), n), min(max(stop - origin, 0), n))
+            first, n = self._first, len(self.target)
+            return slice(min(max(start - first, 0), n), min(max(stop - first, 0), n))
         # Of the same type, or NumPy would convert all targets first.
         first, last = np.searchsorted(self.target, np.array((start, stop), dtype=self.target.dtype)).tolist()
         return slice(first, last)
+
+    @cached_property
+    def _first(self) -> int:
+        return int(self.target[0])
 
     def take(self, keep: np.ndarray, target: np.ndarray) -> Terms:
         """The terms at `keep`, aimed at new targets."""
@@ -359,9 +363,10 @@ class ReducedGraph:
         )
         return replace(moved, whole=_are_whole(group, moved))
 
-    def _chunks(self, terms: Terms, span: slice) -> Iterator[slice]:
-        for start in range(span.start, span.stop, CHUNK):
-            yield slice(start, min(start + CHUNK, span.stop))
+    def _chunks(self, span: slice) -> Sequence[slice]:
+        if 0 < span.stop - span.start <= CHUNK:
+            return (span,)
+        return [slice(start, min(start + CHUNK, span.stop)) for start in range(span.start, span.stop, CHUNK)]
 
     def _geometry(self, terms: Terms, chunk: slice, origin: int) -> tuple[np.ndarray, ...]:
         """base, strides, table shape and place in the flat array for some terms."""
@@ -378,12 +383,12 @@ class ReducedGraph:
             start = self.state_start[target] - origin
         return terms.base[chunk], terms.stride_row[chunk], terms.stride_column[chunk], n_rows, n_columns, start
 
-    def _whole_tables(self, terms: Terms, chunk: slice, origin: int, values: np.ndarray) -> np.ndarray:
+    def _whole_tables(self, terms: Terms, span: slice, origin: int, values: np.ndarray) -> np.ndarray:
         """The tables of some terms that are `whole`, shape (n_terms, n_joint_states): a view of flat ones."""
         starts = self.table_start if terms.on_edges else self.state_start
-        shape = chunk.stop - chunk.start, self.graph.groups[terms.group].n_joint_states
-        first = int(starts[terms.target[chunk.start]]) - origin
-        return values[first : first + shape[0] * shape[1]].reshape(shape)
+        first = int(starts[terms._first + span.start]) - origin
+        n, width = span.stop - span.start, self.graph.groups[terms.group].n_joint_states
+        return values[first : first + n * width].reshape(n, width)
 
     def _expand(
         self, terms: Terms, span: slice, weights: np.ndarray, origin: int, out: np.ndarray, fresh: bool = False
@@ -391,7 +396,7 @@ class ReducedGraph:
         """Adds the potentials of some terms; ones that are `whole` may find `out` fresh, with nothing in it yet."""
         group = self.graph.groups[terms.group]
         matrix = self.graph.layout.matrix(weights, group.block)
-        for chunk in self._chunks(terms, span):
+        for chunk in self._chunks(span):
             if terms.whole:
                 cells = self._whole_tables(terms, chunk, origin, out)
                 rows = chunk if terms.factor is None else terms.factor[chunk]
@@ -404,7 +409,7 @@ class ReducedGraph:
     def _collect(self, terms: Terms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
         gradient = self.graph.layout.matrix(out, group.block)
-        for chunk in self._chunks(terms, span):
+        for chunk in self._chunks(span):
             if terms.whole:
                 cells = self._whole_tables(terms, chunk, origin, values)
                 if group.features.rows_are_equal:

@@ -21,6 +21,7 @@ from typing import Any
 
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import register_jitable
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -210,13 +211,15 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
     Args:
         signatures: the types of arguments that it is called with, for `relcrf warmup`. None for one that only other
-            kernels call: it is compiled with them.
+            kernels call: it is compiled and kept with them, and from Python it is the plain function.
         label: tells functions of one name apart, which a factory makes.
         options: of `numba.njit`, such as `fastmath`.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(nogil=True, **options)(function)
+        if not signatures and "inline" not in options:
+            return register_jitable(no_cfunc_wrapper=True, **options)(function)
+        dispatcher = njit(nogil=True, no_cfunc_wrapper=True, **options)(function)
         if config.DISABLE_JIT:
             return dispatcher
         if cache_folder().path is not None:

@@ -21,12 +21,12 @@ def _slot(a, b, n_nodes, pairs):  # type: ignore[no-untyped-def]
     """Where a pair of nodes is in the hash table `pairs`, or would be: its key is there, or 0.
 
     Args:
-        pairs: keys by open addressing, int64; a power of two of them, of which some are 0 (a key is at least 1).
+        a, b: int64. pairs: keys by open addressing, int64; a power of two of them, of which some are 0 (a key is at least 1).
 
     Returns:
         The slot, and the key.
     """
-    key = np.int64(a) * n_nodes + b if a < b else np.int64(b) * n_nodes + a
+    key = a * n_nodes + b if a < b else b * n_nodes + a
     slot = (key * _SPREAD >> 24) & (len(pairs) - 1)
     while pairs[slot] != 0 and pairs[slot] != key:
         slot = (slot + 1) & (len(pairs) - 1)
@@ -181,9 +181,9 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
     missing = np.empty(n_nodes, dtype=np.int64)
     whole = np.empty(n_nodes, dtype=np.int64)
     refused = np.empty(n_nodes, dtype=np.int64)
-    around = np.empty(n_nodes, dtype=np.int32)
-    scratch = np.empty(n_nodes, dtype=np.int32)
-    changed = np.empty((2, n_nodes), dtype=np.int32)
+    around = np.empty(n_nodes, dtype=np.int64)
+    scratch = np.empty(n_nodes, dtype=np.int64)
+    changed = np.empty((2, n_nodes), dtype=np.int64)
     for v in range(n_nodes):
         head[v] = refused[v] = -1
         degree[v] = missing[v] = 0
@@ -193,7 +193,7 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
     pairs = _rehashed(np.empty(0, dtype=np.int64), n_nodes, len(first) if filling else 0)
     n_pairs = n_items = n_changed = 0
     for e in range(len(first)):
-        a, b = first[e], second[e]
+        a, b = np.int64(first[e]), np.int64(second[e])
         if filling:
             n_changed = _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed)
             n_pairs += 1
@@ -201,7 +201,7 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
     for k in range(n_changed):
         changed[1, changed[0, k]] = 0
 
-    heap = np.empty(n_nodes, dtype=np.int32)
+    heap = np.empty(n_nodes, dtype=np.int64)
     where = np.empty(n_nodes, dtype=np.int64)
     key_missing = np.empty(n_nodes, dtype=np.int64)
     key_whole = np.empty(n_nodes, dtype=np.int64)

@@ -21,6 +21,7 @@ from typing import Any
 
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.extending import register_jitable
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -210,13 +211,18 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
 
     Args:
         signatures: the types of arguments that it is called with, for `relcrf warmup`. None for one that only other
-            kernels call: it is compiled with them.
+            kernels call: it is compiled and kept with them, and from Python it is the plain function.
         label: tells functions of one name apart, which a factory makes.
-        options: of `numba.njit`, such as `fastmath`.
+        options: of `numba.njit`, such as `fastmath`. Divisions by 0 give inf, nan or (of integers) 0, as those of NumPy:
+            to raise an error takes long to compile, and stops loops from being vectorised.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
-        dispatcher = njit(nogil=True, **options)(function)
+        # The ways into a function from C, which nobody takes, and from Python are a quarter of what there is to compile.
+        ours = {"error_model": "numpy", "no_cfunc_wrapper": True, **options}
+        if not signatures and "inline" not in options:
+            return register_jitable(**ours)(function)
+        dispatcher = njit(nogil=True, **ours)(function)
         if config.DISABLE_JIT:
             return dispatcher
         if cache_folder().path is not None:

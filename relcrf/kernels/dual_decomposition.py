@@ -102,7 +102,8 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
     arity = factors.start[f + 1] - start
     mine = place - start
     n = factors.cardinality[factors.node[place]]
-    out[:n] = -np.inf
+    for x in range(n):
+        out[x] = -np.inf
     if arity == 2:
         other = start + 1 - mine
         first = factors.state_start[factors.node[other]]
@@ -112,7 +113,8 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
                     at = cell + x * factors.stride[place] + y * factors.stride[other]
                     out[x] = max(out[x], factor_table[at] - message[message_start[other] + y])
         return
-    state[:arity] = 0
+    for k in range(arity):
+        state[k] = 0
     left = True
     while left:
         value = factor_table[cell]
@@ -164,6 +166,7 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
         n = factors.cardinality[v]
         first = factors.state_start[v]
         n_on = 0
+        top = -np.inf
         for x in range(n):
             total[x] = node_table[first + x] if alive[first + x] else -np.inf
         for t in range(factors.touch_start[v], factors.touch_start[v + 1]):
@@ -174,7 +177,8 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
                 message[message_start[place] + x] = out[x]
             if goes_on[place]:
                 n_on += 1
-        top = total[:n].max()
+        for x in range(n):
+            top = max(top, total[x])
         if top == -np.inf:
             return False
         for x in range(n):

@@ -5,8 +5,6 @@ Source: min-fill, as in Kjaerulff (1990). How many pairs are missing around a no
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 from numba import boolean, int32, int64
 
@@ -14,10 +12,48 @@ from relcrf.kernels.compile import kernel
 
 INT, LONG, BOOL = int32[::1], int64[::1], boolean[::1]
 
+_SPREAD = -7046029254386353131
+"""2^64 divided by the golden ratio, as a signed number: neighbouring keys times it are far apart."""
+
 
 @kernel()
-def _key(a, b, n_nodes):  # type: ignore[no-untyped-def]
-    return np.int64(min(a, b)) * n_nodes + max(a, b)
+def _slot(a, b, n_nodes, pairs):  # type: ignore[no-untyped-def]
+    """Where a pair of nodes is in the hash table `pairs`, or would be: its key is there, or 0.
+
+    Args:
+        a, b: int64. pairs: keys by open addressing, int64; a power of two of them, of which some are 0 (a key is at least 1).
+
+    Returns:
+        The slot, and the key.
+    """
+    key = a * n_nodes + b if a < b else b * n_nodes + a
+    slot = (key * _SPREAD >> 24) & (len(pairs) - 1)
+    while pairs[slot] != 0 and pairs[slot] != key:
+        slot = (slot + 1) & (len(pairs) - 1)
+    return slot, key
+
+
+@kernel()
+def _rehashed(pairs, n_nodes, n_pairs):  # type: ignore[no-untyped-def]
+    """The same pairs in a table with room for so many, at most half full."""
+    size = 64
+    while size < 2 * n_pairs:
+        size *= 2
+    out = np.zeros(size, dtype=np.int64)
+    for key in pairs:
+        if key != 0:
+            slot, _ = _slot(key // n_nodes, key % n_nodes, n_nodes, out)
+            out[slot] = key
+    return out
+
+
+@kernel()
+def _longer(values, size):  # type: ignore[no-untyped-def]
+    """The same values at the start of a longer array."""
+    out = np.empty(size, dtype=values.dtype)
+    for k in range(len(values)):
+        out[k] = values[k]
+    return out
 
 
 @kernel()
@@ -40,24 +76,35 @@ def _neighbours(v, head, following, item, alive, out):  # type: ignore[no-untype
 
 
 @kernel()
-def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed):  # type: ignore[no-untyped-def]
+def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed):  # type: ignore[no-untyped-def]
     """What a new pair does to the counts: it is missing no more around all that are next to both.
 
     Args:
-        changed: a list, to which these are added.
+        changed: to which these are added, after the first `n_changed`; each node once. Its second row: whether it is there.
+
+    Returns:
+        how many there are then.
     """
     n_nodes = len(head)
-    near, far = (a, b) if degree[a] <= degree[b] else (b, a)
+    near, far = a, b
+    if degree[a] > degree[b]:
+        near, far = b, a
     common = 0
     for k in range(_neighbours(near, head, following, item, alive, scratch)):
         c = scratch[k]
-        if _key(c, far, n_nodes) in pairs:
+        slot, key = _slot(c, far, n_nodes, pairs)
+        if pairs[slot] == key:
             common += 1
             missing[c] -= 1
-            changed.append(c)
+            if changed[1, c] == 0:
+                changed[1, c] = 1
+                changed[0, n_changed] = c
+                n_changed += 1
     missing[a] += degree[a] - common
     missing[b] += degree[b] - common
-    pairs.add(_key(a, b, n_nodes))
+    slot, key = _slot(a, b, n_nodes, pairs)
+    pairs[slot] = key
+    return n_changed
 
 
 @kernel()
@@ -70,6 +117,41 @@ def _link(a, b, n_items, head, following, item, degree, weight, whole):  # type:
     whole[a] += weight[b]
     whole[b] += weight[a]
     return n_items + 2
+
+
+@kernel()
+def _is_before(missing, whole, v, other_missing, other_whole, other):  # type: ignore[no-untyped-def]
+    """Whether node `v` goes out before another."""
+    if missing != other_missing:
+        return missing < other_missing
+    if whole != other_whole:
+        return whole < other_whole
+    return v < other
+
+
+@kernel()
+def _sift(missing, whole, v, place, heap, n_heap, where, key_missing, key_whole):  # type: ignore[no-untyped-def]
+    """Puts a node with its keys into a heap, at `place` or wherever they bring it from there; `where` each node is."""
+    while place > 0:
+        up = (place - 1) >> 1
+        if not _is_before(missing, whole, v, key_missing[up], key_whole[up], heap[up]):
+            break
+        heap[place], key_missing[place], key_whole[place] = heap[up], key_missing[up], key_whole[up]
+        where[heap[up]] = place
+        place = up
+    while 2 * place + 1 < n_heap:
+        low = 2 * place + 1
+        if low + 1 < n_heap and _is_before(
+            key_missing[low + 1], key_whole[low + 1], heap[low + 1], key_missing[low], key_whole[low], heap[low]
+        ):
+            low += 1
+        if not _is_before(key_missing[low], key_whole[low], heap[low], missing, whole, v):
+            break
+        heap[place], key_missing[place], key_whole[place] = heap[low], key_missing[low], key_whole[low]
+        where[heap[low]] = place
+        place = low
+    heap[place], key_missing[place], key_whole[place] = v, missing, whole
+    where[v] = place
 
 
 @kernel((LONG, INT, BOOL, INT, INT, int64, boolean))
@@ -91,63 +173,86 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
         component's lowest node, where in the order the clique stands that is too heavy, or -1.
     """
     n_nodes = len(weight)
-    head = np.full(n_nodes, -1, dtype=np.int64)
+    head = np.empty(n_nodes, dtype=np.int64)
     item = np.empty(2 * len(first), dtype=np.int32)
     following = np.empty(2 * len(first), dtype=np.int64)
-    n_items = 0
-    alive = is_open.copy()
-    degree = np.zeros(n_nodes, dtype=np.int64)
-    missing = np.zeros(n_nodes, dtype=np.int64)
-    whole = weight.copy()
-    around = np.empty(n_nodes, dtype=np.int32)
-    scratch = np.empty(n_nodes, dtype=np.int32)
-    pairs = {np.int64(-1)}
-    changed = [np.int32(0)]
+    alive = np.empty(n_nodes, dtype=np.bool_)
+    degree = np.empty(n_nodes, dtype=np.int64)
+    missing = np.empty(n_nodes, dtype=np.int64)
+    whole = np.empty(n_nodes, dtype=np.int64)
+    refused = np.empty(n_nodes, dtype=np.int64)
+    around = np.empty(n_nodes, dtype=np.int64)
+    scratch = np.empty(n_nodes, dtype=np.int64)
+    changed = np.empty((2, n_nodes), dtype=np.int64)
+    for v in range(n_nodes):
+        head[v] = refused[v] = -1
+        degree[v] = missing[v] = 0
+        changed[1, v] = 0
+        whole[v] = weight[v]
+        alive[v] = is_open[v]
+    pairs = _rehashed(np.empty(0, dtype=np.int64), n_nodes, len(first) if filling else 0)
+    n_pairs = n_items = n_changed = 0
     for e in range(len(first)):
-        a, b = first[e], second[e]
+        a, b = np.int64(first[e]), np.int64(second[e])
         if filling:
-            _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed)
-            changed.clear()
+            n_changed = _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed)
+            n_pairs += 1
         n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
+    for k in range(n_changed):
+        changed[1, changed[0, k]] = 0
 
-    heap = [(missing[0], whole[0], np.int32(0)) for _ in range(0)]
-    for node in range(n_nodes):
-        if alive[node]:
-            heap.append((missing[node], whole[node], np.int32(node)))
-    heapq.heapify(heap)
-    queued_missing, queued_whole = missing.copy(), whole.copy()
-    order = np.empty(n_nodes, dtype=np.int32)
-    start = np.zeros(n_nodes + 1, dtype=np.int64)
+    heap = np.empty(n_nodes, dtype=np.int64)
+    where = np.empty(n_nodes, dtype=np.int64)
+    key_missing = np.empty(n_nodes, dtype=np.int64)
+    key_whole = np.empty(n_nodes, dtype=np.int64)
+    n_heap = 0
+    for v in range(n_nodes):
+        if alive[v]:
+            n_heap += 1
+            _sift(missing[v], whole[v], v, n_heap - 1, heap, n_heap, where, key_missing, key_whole)
+    order = np.empty(n_heap, dtype=np.int32)
+    start = np.empty(n_heap + 1, dtype=np.int64)
+    start[0] = 0
     member = np.empty(2 * len(first) + 2 * n_nodes + 1, dtype=np.int32)
-    refused = np.full(n_nodes, -1, dtype=np.int64)
     n = 0
-    while len(heap) > 0:
-        key_missing, key_whole, v = heapq.heappop(heap)
-        if not alive[v] or key_missing != missing[v] or key_whole != whole[v] or refused[component[v]] >= 0:
+    while n_heap > 0:
+        v = heap[0]
+        n_heap -= 1
+        if n_heap > 0:
+            last = heap[n_heap]
+            _sift(key_missing[n_heap], key_whole[n_heap], last, 0, heap, n_heap, where, key_missing, key_whole)
+        if refused[component[v]] >= 0:
             continue
         size = _neighbours(v, head, following, item, alive, around)
-        if start[n] + size + 1 > len(member):
-            member = np.concatenate((member, np.empty(len(member) + size, dtype=np.int32)))
+        end = start[n] + size + 1
+        if end > len(member):
+            member = _longer(member, 2 * end)
         order[n] = v
         member[start[n]] = v
-        member[start[n] + 1 : start[n] + 1 + size] = around[:size]
-        start[n + 1] = start[n] + 1 + size
+        for i in range(size):
+            member[start[n] + 1 + i] = around[i]
         n += 1
+        start[n] = end
         if whole[v] > limit:
             refused[component[v]] = n - 1
             continue
+        n_changed = 0
         if filling and missing[v] > 0:
-            if n_items + size * size > len(item):
-                more = len(item) + size * size
-                item = np.concatenate((item, np.empty(more, dtype=np.int32)))
-                following = np.concatenate((following, np.empty(more, dtype=np.int64)))
+            if n_items + 2 * missing[v] > len(item):
+                item = _longer(item, 2 * (n_items + missing[v]))
+                following = _longer(following, len(item))
+            if 2 * (n_pairs + missing[v]) > len(pairs):
+                pairs = _rehashed(pairs, n_nodes, 2 * (n_pairs + missing[v]))
+            n_pairs += missing[v]
             for i in range(size):
                 for j in range(i):
                     a, b = around[i], around[j]
-                    if _key(a, b, n_nodes) in pairs:
-                        continue
-                    _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed)
-                    n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
+                    slot, key = _slot(a, b, n_nodes, pairs)
+                    if pairs[slot] != key:
+                        n_changed = _join(
+                            a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed
+                        )
+                        n_items = _link(a, b, n_items, head, following, item, degree, weight, whole)
         alive[v] = False
         for i in range(size):
             a = around[i]
@@ -155,12 +260,15 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
                 missing[a] -= degree[a] - size
             degree[a] -= 1
             whole[a] -= weight[v]
-            changed.append(a)
-        for a in changed:
-            if alive[a] and (missing[a] != queued_missing[a] or whole[a] != queued_whole[a]):
-                queued_missing[a], queued_whole[a] = missing[a], whole[a]
-                heapq.heappush(heap, (missing[a], whole[a], a))
-        changed.clear()
+            if changed[1, a] == 0:
+                changed[1, a] = 1
+                changed[0, n_changed] = a
+                n_changed += 1
+        for k in range(n_changed):
+            a = changed[0, k]
+            changed[1, a] = 0
+            if alive[a] and (missing[a] != key_missing[where[a]] or whole[a] != key_whole[where[a]]):
+                _sift(missing[a], whole[a], a, where[a], heap, n_heap, where, key_missing, key_whole)
     return order[:n], start[: n + 1], member[: start[n]], refused
 
 

@@ -164,11 +164,14 @@ def search(factors, node_table, factor_table, uniform, states):  # type: ignore[
         for v in range(len(factors.cardinality)):
             n = factors.cardinality[v]
             conditional(factors, node_table, factor_table, v, states, value, broken)
-            fewest = broken[:n].min()
+            fewest = broken[0]
+            for x in range(n):
+                fewest = min(fewest, broken[x])
             limit = fewest
             if fewest > 0 and uniform[s, v, 1] < NOISE:
                 limit = max(fewest, factors.touch_start[v + 1] - factors.touch_start[v])
-                value[:n] = 0.0
+                for x in range(n):
+                    value[x] = 0.0
             top = -np.inf
             for x in range(n):
                 if broken[x] <= limit:

@@ -114,7 +114,7 @@ def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
     return taken, ok
 
 
-@kernel((*BLOCK, int64, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES), fastmath=FAST)
 def up(  # type: ignore[no-untyped-def]
     lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message,
@@ -187,7 +187,7 @@ def absorb_roots(roots, first, parent, state_start, message_start, belief, messa
     return log_scale, True
 
 
-@kernel((*BLOCK, *GEOMETRY, *TABLES), fastmath=FAST, error_model="numpy")
+@kernel((*BLOCK, *GEOMETRY, *TABLES), fastmath=FAST)
 def down(  # type: ignore[no-untyped-def]
     lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message,
@@ -249,7 +249,7 @@ def down(  # type: ignore[no-untyped-def]
                 c += k
 
 
-@kernel((*BLOCK, *GEOMETRY, *TABLES, FLAT), fastmath=FAST, error_model="numpy")
+@kernel((*BLOCK, *GEOMETRY, *TABLES, FLAT), fastmath=FAST)
 def down_shared(  # type: ignore[no-untyped-def]
     lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message, out,
@@ -406,7 +406,7 @@ def log_down(  # type: ignore[no-untyped-def]
             own[x] = sums[x]
 
 
-@kernel((*BLOCK, int64, *GEOMETRY, *TABLES, int32[::1]), error_model="numpy")
+@kernel((*BLOCK, int64, *GEOMETRY, *TABLES, int32[::1]))
 def max_up(  # type: ignore[no-untyped-def]
     lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message, choice,

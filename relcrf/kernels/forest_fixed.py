@@ -21,7 +21,7 @@ GIVEN = (int32[::1], boolean[::1], INDEX, INDEX)
 def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
     n_states = U(k)
 
-    @kernel((*BLOCK, int64, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST, error_model="numpy")
+    @kernel((*BLOCK, int64, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST)
     def up(lo, hi, stop, first, origin, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         log_scale = 0.0
@@ -69,7 +69,7 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
                         return log_scale, False
         return log_scale, True
 
-    @kernel((*BLOCK, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST, error_model="numpy")
+    @kernel((*BLOCK, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST)
     def down(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         for v in range(hi - 1, lo - 1, -1):
@@ -95,7 +95,7 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
                 belief[own + x] = total
                 c += over_child
 
-    @kernel((*BLOCK, *GIVEN, *TABLES, FLAT), label=f"[{k}]", fastmath=FAST, error_model="numpy")
+    @kernel((*BLOCK, *GIVEN, *TABLES, FLAT), label=f"[{k}]", fastmath=FAST)
     def down_shared(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message, out):  # type: ignore[no-untyped-def]
         message_base = message_start[first]
         for v in range(hi - 1, lo - 1, -1):

@@ -84,7 +84,8 @@ def _view(  # type: ignore[no-untyped-def]
 def _walk(depth, steps, count, small, start, table, origin, collect):  # type: ignore[no-untyped-def]
     """Adds a smaller table to a clique's or, where `collect`, a clique's to the smaller one."""
     size, near, far = steps[0, 0], steps[1, 0], steps[2, 0]
-    count[:depth] = 0
+    for k in range(depth):
+        count[k] = 0
     s, t = start, origin
     d = 0
     while d < depth:
@@ -138,7 +139,7 @@ def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):  
         step *= cardinality[clique_node[clique_start[c] + k]]
 
 
-@kernel((int64, boolean, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"}, error_model="numpy")
+@kernel((int64, boolean, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"})
 def up(  # type: ignore[no-untyped-def]
     largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node,
     cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start, nodes,
@@ -159,7 +160,8 @@ def up(  # type: ignore[no-untyped-def]
     steps = np.empty((3, largest + 1), dtype=np.int64)
     count = np.empty(largest + 1, dtype=np.int64)
     strides = np.empty(largest, dtype=np.int64)
-    one = np.ones(1, dtype=np.int64)
+    one = np.empty(1, dtype=np.int64)
+    one[0] = 1
     total = 0.0
     for c in range(len(parent)):
         _own(
@@ -188,7 +190,7 @@ def up(  # type: ignore[no-untyped-def]
     return total, table, message
 
 
-@kernel((int64, FLAT, FLAT, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"}, error_model="numpy")
+@kernel((int64, FLAT, FLAT, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"})
 def down(  # type: ignore[no-untyped-def]
     largest, table, message, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start,
     clique_node, cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement,
@@ -205,14 +207,19 @@ def down(  # type: ignore[no-untyped-def]
     steps = np.empty((3, largest + 1), dtype=np.int64)
     count = np.empty(largest + 1, dtype=np.int64)
     strides = np.empty(largest, dtype=np.int64)
-    one = np.ones(1, dtype=np.int64)
-    above = np.empty(np.max(n_rows) if len(n_rows) > 0 else 0)
+    one = np.empty(1, dtype=np.int64)
+    one[0] = 1
+    most_rows = 0
+    for c in range(len(parent)):
+        most_rows = max(most_rows, n_rows[c])
+    above = np.empty(most_rows)
     for c in range(len(parent) - 1, -1, -1):
         if parent[c] < 0:
             above[0] = 1.0
         else:
             p = parent[c]
-            above[: n_rows[c]] = 0.0
+            for row in range(n_rows[c]):
+                above[row] = 0.0
             _shared_strides(c, n_shared, clique_start, clique_node, cardinality, strides)
             shared = clique_node[clique_start[c] : clique_start[c] + n_shared[c]]
             depth = _view(p, shared, strides, False, clique_start, clique_node, cardinality, place, steps)
@@ -220,7 +227,8 @@ def down(  # type: ignore[no-untyped-def]
         for row in range(n_rows[c]):
             cells = table[cell_start[c] + row * n_columns[c] : cell_start[c] + (row + 1) * n_columns[c]]
             if above[row] == 0.0:
-                cells[:] = 0.0
+                for x in range(len(cells)):
+                    cells[x] = 0.0
                 continue
             sent = message[message_start[c] + row]
             for x in range(len(cells)):

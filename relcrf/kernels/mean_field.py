@@ -149,8 +149,10 @@ def fold(factors, parts, factor_table, part, q, index, state, field, broken):  #
                     weight *= q[parts.table_start[first + j] + x * parts.diagonal[first + j]]
             _add(weight, factor_table[cell], target + x * parts.diagonal[part], field, broken)
         return
-    index[:n_parts] = 0
-    state[:arity] = 0
+    for j in range(n_parts):
+        index[j] = 0
+    for k in range(arity):
+        state[k] = 0
     left = True
     while left:
         weight = 1.0
@@ -220,28 +222,33 @@ def fields(factors, parts, node_table, factor_table, b, q, index, state, field, 
 
 
 @kernel()
-def normalise(value, broken, hard):  # type: ignore[no-untyped-def]
+def normalise(first, last, value, broken, hard):  # type: ignore[no-untyped-def]
     """Makes of log potentials, in place, a distribution over the states of fewest broken rules; returns its entropy.
 
     Args:
+        first, last: the states are first .. last - 1 of `value` and `broken`.
         hard: all on a best one of them.
     """
-    limit = broken.min() * (1.0 + TIE)
+    limit = broken[first]
+    for x in range(first, last):
+        limit = min(limit, broken[x])
+    limit *= 1.0 + TIE
     best = -1
-    for x in range(len(value)):
+    for x in range(first, last):
         if broken[x] <= limit and (best < 0 or value[x] > value[best]):
             best = x
     if hard:
-        value[:] = 0.0
+        for x in range(first, last):
+            value[x] = 0.0
         value[best] = 1.0
         return 0.0
     top = value[best]
     total = 0.0
-    for x in range(len(value)):
+    for x in range(first, last):
         value[x] = np.exp(value[x] - top) if broken[x] <= limit else 0.0
         total += value[x]
     entropy = 0.0
-    for x in range(len(value)):
+    for x in range(first, last):
         value[x] /= total
         if value[x] > 0.0:
             entropy -= value[x] * np.log(value[x])
@@ -251,7 +258,8 @@ def normalise(value, broken, hard):  # type: ignore[no-untyped-def]
 @kernel()
 def _joint(factors, parts, b, size, field, value):  # type: ignore[no-untyped-def]
     """Adds up `field` of a block's nodes and parts at each of its joint states, the last node fastest; into `value`."""
-    value[:size] = 0.0
+    for at in range(size):
+        value[at] = 0.0
     inner = size
     for i in range(parts.block_start[b], parts.block_start[b + 1]):
         v = parts.block_node[i]
@@ -268,7 +276,8 @@ def _part_cells(factors, parts, b, size, part, step, cell):  # type: ignore[no-u
     Args:
         step: for each node how far its state moves in the block's joint states; of other blocks' nodes not read.
     """
-    cell[:size] = parts.table_start[part]
+    for at in range(size):
+        cell[at] = parts.table_start[part]
     for p in range(parts.place_start[part], parts.place_start[part + 1]):
         v = factors.node[parts.place[p]]
         for at in range(size):
@@ -315,9 +324,9 @@ def update(  # type: ignore[no-untyped-def]
         fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken)
         if parts.block_start[b + 1] - parts.block_start[b] == 1:
             v = parts.block_node[parts.block_start[b]]
-            states = slice(factors.state_start[v], factors.state_start[v + 1])
-            out[states] = field[states]
-            entropy[b] = normalise(out[states], broken[states], hard)
+            for at in range(factors.state_start[v], factors.state_start[v + 1]):
+                out[at] = field[at]
+            entropy[b] = normalise(factors.state_start[v], factors.state_start[v + 1], out, broken, hard)
             continue
         size = 1
         for i in range(parts.block_start[b + 1] - 1, parts.block_start[b] - 1, -1):
@@ -332,7 +341,7 @@ def update(  # type: ignore[no-untyped-def]
                 for at in range(size):
                     value[at] += field[cell[at]]
                     count[at] += broken[cell[at]]
-        entropy[b] = normalise(value[:size], count[:size], hard)
+        entropy[b] = normalise(0, size, value, count, hard)
         for i in range(parts.block_start[b], parts.block_start[b + 1]):
             v = parts.block_node[i]
             for at in range(factors.state_start[v], factors.state_start[v + 1]):
@@ -375,8 +384,10 @@ def factor_marginals(factors, parts, factor_table, q, out):  # type: ignore[no-u
                 out[cell] += weight
             out[cell] = min(out[cell], 1.0)
         else:
-            index[:n_parts] = 0
-            state[:arity] = 0
+            for j in range(n_parts):
+                index[j] = 0
+            for k in range(arity):
+                state[k] = 0
             left = True
             while left:
                 weight = 1.0

@@ -73,7 +73,8 @@ def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
     """Log potentials of a node and its parent, row-major, a row for each state of the parent; into `pair`."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, places, others = factors.agreement, factors.table_start, sets.place, sets.other
-    pair[: n_child * n_parent] = 0.0
+    for at in range(n_child * n_parent):
+        pair[at] = 0.0
     for e in range(sets.entry_start[k], sets.entry_start[k + 1]):
         place = places[e]
         other = others[e]
@@ -198,7 +199,10 @@ def draws(factors, sets, node_table, factor_table, uniform, states):  # type: ig
     for k in range(len(sets.node)):
         if sets.parent[k] < 0:
             v = sets.node[k]
-            if belief[factors.state_start[v] : factors.state_start[v + 1]].max() == -np.inf:
+            top = -np.inf
+            for at in range(factors.state_start[v], factors.state_start[v + 1]):
+                top = max(top, belief[at])
+            if top == -np.inf:
                 return False
     for i in range(len(states)):
         states[i] = 0

@@ -19,7 +19,7 @@ U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
 
-@kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"}, error_model="numpy")
+@kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"})
 def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
     """`out += values @ weights`, or `=` where `out` is fresh; shapes (n, d), (d, n_patterns), (n, n_patterns).
 
@@ -56,7 +56,7 @@ def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
                 )
 
 
-@kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"}, error_model="numpy")
+@kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"})
 def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
     """`out += values.T @ residual`, the adjoint of `dense_scores`; three rows at a time."""
     n_rows, n_columns, n_patterns = U(values.shape[0]), U(values.shape[1]), U(out.shape[1])

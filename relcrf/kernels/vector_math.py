@@ -71,7 +71,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return p * scale if x >= LOWEST else 0.0
 
 
-@kernel((float64[::1], float64[::1]), fastmath={"contract"}, error_model="numpy")
+@kernel((float64[::1], float64[::1]), fastmath={"contract"})
 def exp_into(x, out):  # type: ignore[no-untyped-def]
     """`out[i] = exp(x[i])`; two arrays of shape (n,) that do not overlap. Returns as `exp_in_place`."""
     top = np.int64(0)
@@ -82,7 +82,7 @@ def exp_into(x, out):  # type: ignore[no-untyped-def]
     return _float(top)
 
 
-@kernel((float64[::1],), fastmath={"contract"}, error_model="numpy")
+@kernel((float64[::1],), fastmath={"contract"})
 def exp_in_place(x):  # type: ignore[no-untyped-def]
     """`x[i] = exp(x[i])`, shape (n,). Returns the largest magnitude that was there; inf and nan are larger than any number.
 

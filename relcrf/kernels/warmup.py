@@ -1,17 +1,23 @@
-"""Compiles kernels before they are needed."""
+"""Compiles kernels before they are needed.
+
+`python -m relcrf.kernels.warmup` is one of the processes that do so: it loads nothing of relcrf but kernels.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import gc
+import json
 import os
 import pkgutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from importlib import import_module
 
 from relcrf import kernels
-from relcrf.kernels.compile import DECLARED, Kernel
+from relcrf.kernels.compile import DECLARED, PACKAGE, Kernel
 
 MAX_PROCESSES = 4
 """Each takes a second to start: more of them do not pay for what there is to compile."""
@@ -32,19 +38,52 @@ def missing() -> list[str]:
 def compile_all(names: list[str]) -> Iterator[tuple[str, float]]:
     """Compiles kernels in a few processes, into the cache.
 
+    Each process takes what is to be done next from one pipe, a byte a task, and all write to another what is done.
+
     Yields:
         The name of each when it is done, and its seconds.
+
+    Raises:
+        subprocess.CalledProcessError: a process failed; what it had to say is on standard error.
     """
-    workers = min(len(names), os.cpu_count() or 1, MAX_PROCESSES)
-    if not workers:
-        return
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(_compile, name) for name in names]):
-            yield done.result()
+    tasks = _tasks(names)
+    workers = min(len(tasks), os.cpu_count() or 1, MAX_PROCESSES)
+    command = [sys.executable, "-m", __name__, json.dumps(tasks)]
+    todo, give = os.pipe()
+    take, done = os.pipe()
+    os.write(give, bytes(range(len(tasks))))
+    os.close(give)
+    with ExitStack() as running:
+        processes = [running.enter_context(subprocess.Popen(command, stdin=todo, stdout=done)) for _ in range(workers)]
+        os.close(todo)
+        os.close(done)
+        with open(take) as answers:
+            for answer in answers:
+                name, seconds = json.loads(answer)
+                yield name, seconds
+    for process in processes:
+        if process.returncode:
+            raise subprocess.CalledProcessError(process.returncode, command)
 
 
-def _compile(name: str) -> tuple[str, float]:
-    kernel = every_kernel()[name]
-    start = time.perf_counter()
-    kernel.compile()
-    return name, time.perf_counter() - start
+def _tasks(names: list[str]) -> list[list[str]]:
+    """Kernels by module, as those of one share functions; the longest module first, so that all processes end together."""
+    modules: dict[str, list[str]] = {}
+    for name in names:
+        modules.setdefault(name.partition(".")[0], []).append(name)
+    return [modules[name] for name in sorted(modules, key=lambda name: -(PACKAGE / f"{name}.py").stat().st_size)]
+
+
+def _work(tasks: list[list[str]]) -> None:
+    """Takes tasks by their number from standard input until none is left."""
+    gc.disable()  # a fifth of the time, for twice the memory of a process that lives for seconds
+    while number := os.read(sys.stdin.fileno(), 1):
+        for name in tasks[number[0]]:
+            import_module(f"{kernels.__name__}.{name.partition('.')[0]}")
+            start = time.perf_counter()
+            DECLARED[name].compile()
+            print(json.dumps((name, time.perf_counter() - start)), flush=True)
+
+
+if __name__ == "__main__":
+    _work(json.loads(sys.argv[1]))

@@ -151,9 +151,9 @@ def test_a_folder_that_was_cleared_away(tmp_path, monkeypatch):
 def test_a_folder_that_others_have_taken_since(tmp_path, monkeypatch):
     folder = CacheFolder(tmp_path / "own", private=True)
     monkeypatch.setattr(subject, "cache_folder", lambda: folder)
-    assert kernel()(twice)(4) == 8
+    assert kernel((int64,))(twice)(4) == 8
     (tmp_path / "own").chmod(0o777)
-    function = kernel()(twice)
+    function = kernel((int64,))(twice)
     assert function(4) == 8
     assert not function.stats.cache_hits
 

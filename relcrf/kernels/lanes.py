@@ -12,7 +12,7 @@ from numba import boolean, float64, int64
 
 from relcrf.kernels.compile import kernel
 
-LANES = float64[:, :, ::1]
+CUBE = float64[:, :, ::1]
 
 LANES = 128
 
@@ -60,7 +60,7 @@ def _through_agreement(k, maximum, table, cavity, new, total):  # type: ignore[n
 
 
 @kernel(
-    (int64, int64, boolean, boolean, float64, LANES, int64[:, :, ::1], LANES, float64[::1], float64[::1]),
+    (int64, int64, boolean, boolean, float64, CUBE, int64[:, :, ::1], CUBE, float64[::1], float64[::1]),
     fastmath={"contract"},
     error_model="numpy",
 )

@@ -120,4 +120,6 @@ class _Best:
 
     @property
     def is_optimal(self) -> bool:
-        return self.bound == -np.inf or self.bound - self.score <= CLOSED * max(1.0, abs(self.score))
+        if self.score == -np.inf:
+            return self.bound == -np.inf
+        return self.bound - self.score <= CLOSED * max(1.0, abs(self.score))

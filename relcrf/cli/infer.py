@@ -48,12 +48,17 @@ class _Answer:
 
 @contextmanager
 def _written(out: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that takes its name when it is whole."""
+    """Standard output, or a file that takes its name when it is whole; a device or a pipe is written as it is."""
     if out is None:
         yield sys.stdout
         return
     if out.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(out))
+    if out.exists() and not out.is_file():
+        with out.open("w", encoding="ascii") as file:
+            yield file
+        return
+    out = out.resolve()  # what a link names, and not the link, is replaced
     partial = out.with_name(f".{out.name}.partial")
     try:
         with partial.open("w", encoding="ascii") as file:
@@ -143,6 +148,8 @@ def _answer(
         ValueError: where the method has no answer.
     """
     constant = model.constant + left.constant
+    if constant == -np.inf and task is not Task.PR:
+        raise _impossible()
     if task is Task.MPE:
         best = inference.map_states(left.potentials)
         score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
@@ -158,7 +165,7 @@ def _answer(
             remark += f", at most {bound - score:.3g} from the best" if bound < np.inf else ", no bound"
         return _Answer(states_text(whole), best.verdict, remark, facts | {"gap": bound - score})
     found = inference.marginals(left.potentials)
-    log_partition = found.log_partition + constant
+    log_partition = found.log_partition + constant if constant > -np.inf else constant  # where the method has none, too
     facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
     if task is Task.PR:
         if math.isnan(log_partition):

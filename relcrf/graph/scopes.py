@@ -30,6 +30,11 @@ class Scopes:
     node: np.ndarray
     agreement: np.ndarray | None = field(default=None)
 
+    def __post_init__(self) -> None:
+        """Other integers, or arrays that are read-only or not contiguous, become what kernels are compiled for."""
+        for name, kind in (("cardinality", np.int32), ("start", np.int64), ("node", np.int32)):
+            object.__setattr__(self, name, np.require(getattr(self, name), kind, ("C", "W")))
+
     @property
     def n_nodes(self) -> int:
         return len(self.cardinality)
@@ -140,15 +145,23 @@ class Scopes:
         return total + float(value[~self.agreement | (low == high)].sum())
 
 
-class Potentials(NamedTuple):
+class _Tables(NamedTuple):
+    nodes: np.ndarray
+    factors: np.ndarray
+
+
+class Potentials(_Tables):
     """Log potentials, flat; -inf is what cannot be, +inf and nan may not stand here.
 
     Args:
         nodes: shape (state_start[-1],). factors: shape (table_start[-1],).
     """
 
-    nodes: np.ndarray
-    factors: np.ndarray
+    __slots__ = ()
+
+    def __new__(cls, nodes: np.ndarray, factors: np.ndarray) -> Potentials:
+        """Arrays that are read-only or not contiguous are copied, as those of other numbers: kernels take no such."""
+        return super().__new__(cls, *(np.require(table, np.float64, ("C", "W")) for table in (nodes, factors)))
 
     def given(self, scopes: Scopes, states: np.ndarray) -> Potentials:
         """With some nodes clamped: -inf at all their other states.

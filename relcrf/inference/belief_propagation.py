@@ -94,6 +94,8 @@ class BeliefPropagation(AbstractInference):
             bound = self._trees.best_score(self._reweighted(potentials, state))
         elif self._is_forest and verdict.is_good and not self.damping:
             bound = score
+        if score == -np.inf < bound and verdict.status == "converged":  # nothing says that no joint state can be
+            verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, states, bound, verdict)
 
     @cached_property

@@ -82,6 +82,8 @@ class DualDecomposition(AbstractInference):
         if best.is_optimal:
             verdict = Verdict("exact", verdict.iterations, 0.0)
         score = self.scopes.score(potentials, best.states)
+        if score == -np.inf and verdict.status == "converged":  # to a bound, and to no joint state that can be
+            verdict = Verdict("not converged", verdict.iterations, verdict.residual)
         return MapStates(score, best.states, max(best.bound, score), verdict)
 
     @cached_property
@@ -120,4 +122,6 @@ class _Best:
 
     @property
     def is_optimal(self) -> bool:
-        return self.bound == -np.inf or self.bound - self.score <= CLOSED * max(1.0, abs(self.score))
+        if self.score == -np.inf:
+            return self.bound == -np.inf
+        return self.bound - self.score <= CLOSED * max(1.0, abs(self.score))

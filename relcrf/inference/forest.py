@@ -22,6 +22,9 @@ from relcrf.kernels.vector_math import exp_in_place
 BLOCK = 1 << 16
 """Cells and states that are worked on at a time: half a megabyte, which stays in a core's cache on the way up and down."""
 
+LARGEST_BLOCK = 1 << 60
+"""What kernels count in 64 bits; no forest is as large."""
+
 LANES = 8
 """Runs of blocks that threads share out. Their sums are added in order, so that no bit depends on the number of threads."""
 
@@ -100,6 +103,7 @@ class ForestPlan:
         found, parent_of, edge_of, is_forest = forest_layout.topological_order(scopes.n_nodes, edges)
         if not is_forest:
             raise ValueError("the edges have a cycle; forest inference needs a forest")
+        block = min(block, LARGEST_BLOCK)
         order, runs, n_whole, _ = forest_layout.layout(found, parent_of, scopes.cardinality, block)
         position = np.empty(scopes.n_nodes, dtype=np.int32)
         position[order] = np.arange(scopes.n_nodes, dtype=np.int32)
@@ -452,6 +456,8 @@ class ForestInference(AbstractInference):
     def marginals(self, potentials: Potentials) -> Marginals:
         tables = self._tables(potentials)
         log_partition = self._sweep.marginals(tables)
+        if log_partition == -np.inf:  # of one tree; of the others, too, nothing is probable then
+            tables.nodes[:], tables.factors[:] = np.nan, np.nan
         return Marginals(log_partition, tables.nodes, self.scopes.of_full(tables.factors), Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:

@@ -70,7 +70,7 @@ class Gibbs(AbstractInference):
     sees one only: R-hat tells, if another chain is on another.
 
     Args:
-        sweeps: of each chain that count, rounded up to whole twentieths; a fifth as many come before and do not.
+        sweeps: of each chain that count, at least one, rounded up to whole twentieths; a fifth as many come before and do not.
         chains: at least one; with one, its two halves are compared.
         seed: of all random numbers.
         blocks: `single` draws node by node; `tree` draws sets of nodes that are forests given the rest, each as a whole:
@@ -78,7 +78,7 @@ class Gibbs(AbstractInference):
         tolerance: see above. least: likewise; where there are fewer samples at all, all of them.
 
     Raises:
-        ValueError: at the first call, for unknown blocks.
+        ValueError: for no sweeps or no chains; at the first call, for unknown blocks.
     """
 
     scopes: Scopes
@@ -89,6 +89,10 @@ class Gibbs(AbstractInference):
     tolerance: float = 0.05
     least: float = 100.0
     observe: Observer = field(default=silent)
+
+    def __post_init__(self) -> None:
+        if self.sweeps < 1 or self.chains < 1:
+            raise ValueError(f"{self.sweeps} sweeps of {self.chains} chains give no sample")
 
     def marginals(self, potentials: Potentials) -> SampledMarginals:
         """Averages over all chains.

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +97,22 @@ def test_an_answer_in_a_file_takes_its_name_when_it_is_whole(infer, three, impos
         assert (code, "E314" in err) == (2, True)
 
 
+def test_a_pipe_or_a_link_stays_what_it_is(infer, three, tmp_path):
+    """What is no file is written as it is; to take its name would destroy it: /dev/null, for root."""
+    pipe, heard = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: heard.append(pipe.read_text()), daemon=True)
+    reader.start()
+    assert infer(three, "--task", "PR", "--out", pipe)[0] == 0
+    reader.join(10)
+    assert pipe.is_fifo() and heard[0].startswith("PR\n1.84664")
+    link, file = tmp_path / "link", tmp_path / "file"
+    file.write_text("")
+    link.symlink_to(file)
+    assert infer(three, "--task", "PR", "--out", link)[0] == 0
+    assert link.is_symlink() and file.read_text().startswith("PR\n1.84664")
+
+
 def test_json_and_a_file(infer_json, three, tmp_path):
     code, found = infer_json(three, "--task", "PR", "--out", tmp_path / "x.PR")
     assert code == 0 and found["out"] == str(tmp_path / "x.PR")
@@ -107,6 +125,22 @@ def test_what_is_impossible(infer, infer_json, three, impossible):
     for task in ("MAR", "MPE"):
         code, out, err = infer(three, "--task", task, "--evid", impossible)
         assert (code, out, "E242" in err) == (3, "", True)
+
+
+@pytest.mark.parametrize("method", choice.METHODS)
+def test_what_no_variable_can_mend(infer, tmp_path, method):
+    """A factor over no variable, or over known ones only, that is 0: whatever the method, there is nothing to answer."""
+    model, evid = tmp_path / "m.uai", tmp_path / "m.evid"
+    model.write_text("MARKOV\n2\n2 2\n1\n2 0 1\n4\n0 1 1 1\n")
+    evid.write_text("2 0 0 1 0")
+    zero = tmp_path / "zero.uai"
+    zero.write_text("MARKOV\n1\n2\n2\n0\n1 0\n1\n0\n2\n1 1\n")
+    for arguments in ((model, "--evid", evid), (zero,)):
+        for task in ("MAR", "MPE"):
+            code, out, err = infer(*arguments, "--task", task, "--method", method)
+            assert (code, out, "E242" in err) == (3, "", True)
+    if method != "dual":
+        assert infer(zero, "--task", "PR", "--method", method)[:2] == (0, "PR\n-inf\n")
 
 
 def test_wrong_files(infer, infer_json, three, tmp_path):

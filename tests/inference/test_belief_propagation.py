@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, network
+from networks import CLIQUES, FORESTS, LOOPS, agreements, grid_edges, hard, network
 
 import relcrf
 from relcrf.graph.scopes import Potentials
@@ -135,3 +135,14 @@ def test_the_page_on_it(capsys):
     text = (Path(relcrf.__file__).parent.parent / "docs/inference/belief_propagation.md").read_text()
     exec(text.split("```python\n")[1].split("```")[0], {})
     assert capsys.readouterr().out.startswith("converged [")
+
+
+@pytest.mark.parametrize(("appearance", "seed"), [(None, 108), (None, 1436), ("trees", 165), ("trees", 221)])
+def test_a_state_that_cannot_be_is_no_good_answer(appearance, seed):
+    """Messages come to rest here, and what they decode is impossible, though another joint state is not."""
+    rng = np.random.default_rng(seed)
+    pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])
+    scopes, potentials = hard(rng, pairs, 0.72)
+    found = BeliefPropagation(scopes, appearance=appearance, damping=0.3).map_states(potentials)
+    assert found.score == -np.inf and found.bound > -np.inf
+    assert found.verdict.status == "not converged"

@@ -242,3 +242,17 @@ def test_enumeration_by_the_definition():
     large = Scopes(np.full(21, 2, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
     with pytest.raises(ValueError, match=str(LIMIT)):
         Enumeration(large).marginals(Potentials(np.zeros(42), np.empty(0)))
+
+
+def test_an_impossible_tree_leaves_no_marginals_of_another():
+    """As every exact method has it: where nothing is possible, nothing is probable."""
+    scopes = Scopes(np.array([2, 2], dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32))
+    potentials = Potentials(np.array([0.0, 1.0, -np.inf, -np.inf]), np.empty(0))
+    found = ForestInference(scopes).marginals(potentials)
+    assert found.log_partition == -np.inf and np.isnan(found.nodes).all()
+
+
+def test_a_block_of_any_size():
+    scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
+    one, two = (ForestInference(scopes, block=n).marginals(potentials).log_partition for n in (1 << 16, 10**30))
+    assert one == two

@@ -86,3 +86,26 @@ def test_it_has_no_marginals():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     with pytest.raises(ValueError, match="no marginals"):
         DualDecomposition(scopes).marginals(potentials)
+
+
+@pytest.mark.parametrize("seed", [13, 37, 71, 75, 97, 101])
+def test_no_state_yet_is_not_the_best_state(seed):
+    """Where only states that cannot be are decoded, that is no proof that none can."""
+    rng = np.random.default_rng(seed)
+    triples = network(rng, [4, 2, 2, 4], [(1, 0, 3, 2), (3, 2, 0), (1, 2, 0), (3, 1)])
+    scopes, potentials = hard(rng, triples, 0.6)
+    best = Enumeration(scopes).map_states(potentials).score
+    found = DualDecomposition(scopes).map_states(potentials)
+    assert found.verdict.status != "exact" or found.score == pytest.approx(best, abs=1e-9)
+    assert found.bound >= best - 1e-9
+
+
+@pytest.mark.parametrize("seed", [221, 1085])
+def test_a_state_that_cannot_be_is_no_good_answer(seed):
+    """The bound comes to rest here before a joint state is found that can be."""
+    rng = np.random.default_rng(seed)
+    pairs = network(rng, np.full(4, 4), [(i, j) for i in range(4) for j in range(i)])
+    scopes, potentials = hard(rng, pairs, 0.72)
+    found = DualDecomposition(scopes).map_states(potentials)
+    assert found.score == -np.inf and found.bound > -np.inf
+    assert found.verdict.status == "not converged"

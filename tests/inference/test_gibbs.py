@@ -130,3 +130,10 @@ def test_what_is_refused():
     scopes, potentials = LOOPS["grid"](np.random.default_rng(0))
     with pytest.raises(ValueError, match="no blocks 'rows'"):
         Gibbs(scopes, blocks="rows").marginals(potentials)
+
+
+@pytest.mark.parametrize("setting", [{"sweeps": 0}, {"chains": 0}])
+def test_no_sample_is_refused(setting):
+    scopes, _ = LOOPS["grid"](np.random.default_rng(0))
+    with pytest.raises(ValueError, match="no sample"):
+        Gibbs(scopes, **setting)

@@ -44,6 +44,8 @@ def format_text(text: str) -> str:
     parse("".join(text[a:b] for a, b in zip([0, *cuts], cuts, strict=False) if not _is_include(text[a:b])))
     head = _Block.read(text[: cuts[0]] if len(cuts) > 1 else text)
     blocks = [_Block.read(text[a:b]) for a, b in pairwise(cuts)]
+    if head.tokens:  # whatever the cuts say, nothing is lost
+        blocks, head = [head, *blocks], _Block([], [], True)
     lines = _plain(head.after)
     was_long = False
     for k, block in enumerate(blocks):

@@ -39,7 +39,8 @@ _CUTS = re.compile(
   | (?P<lonely> ^[ \t]* {_KEYWORD} (?!{_GAP}*[:,.}})]) )
     # A rule: no attribute of that name, behind whose colon a type stands alone.
   | (?P<rule> (?<![\w.]) rule\b (?:{_GAP}+[^\s:(){{}}\#"]+){{0,2}} {_GAP}*:
-        (?!{_GAP}*(?:bag\b | -?\d+\s*\.\. | {_NAME}{_GAP}*(?:[,}}] | (?:predict|latent)\b | {_NAME}{_GAP}*:))) )
+        (?!{_GAP}*(?:bag\b | -?\d+\s*\.\. | {_NAME}{_GAP}*(?:[,}}]
+            | (?:predict|latent)\b (?!{_GAP}+relation\b(?!{_GAP}*[:,}}])) | {_NAME}{_GAP}*:))) )
   | (?P<include> (?<![\w.]) include{_GAP}*(?=") )
   | (?P<first> ^(?:rule|include)\b (?!{_GAP}*[:,.}})]) | ^predict\b (?=(?:{_GAP}+\w+){{1,2}}{_GAP}*\() )
     # An unindented line such as `templat linked(`.

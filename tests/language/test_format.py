@@ -56,6 +56,20 @@ def strewn(text: str, rng: random.Random) -> str:
     return "".join(out)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rule: A\n\npredict relation B(x: E)\n",
+        "rule: A predict relation B(x: E)\n",
+        "rule: A\n\npredict relation B(x: E) : Kind\n",
+        "entity E {\n    rule             : T\n    predict relation : T\n    predict other    : T\n}\n",
+    ],
+)
+def test_a_rule_before_a_predicted_relation_is_kept(text: str) -> None:
+    formatted = check(text)
+    assert len(read(formatted)[0].declarations) == (1 if text.startswith("entity") else 2)
+
+
 @settings(max_examples=200, deadline=None)
 @given(specs, st.integers(0, 99))
 def test_any_model_keeps_its_meaning_and_its_comments(spec, seed) -> None:

@@ -11,7 +11,7 @@ demo: $(READY)
 test: $(READY)
 	$(VENV)/bin/ruff check relcrf datasets benchmarks tests
 	$(VENV)/bin/mypy
-	$(VENV)/bin/python -m pytest
+	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
 
 $(READY): requirements.lock pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

@@ -1,8 +1,12 @@
 """Shared by all tests: the folder of helpers is importable, and its servers are fixtures."""
 
+import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+# The command asks for the width when it is imported, whichever test comes first.
+os.environ["COLUMNS"] = "200"
 
 pytest_plugins = ("postgres", "spark")

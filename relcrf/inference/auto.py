@@ -43,7 +43,7 @@ class Auto(AbstractInference):
     """
 
     scopes: Scopes
-    memory: int = 1 << 30
+    memory: int = 1 << 28
     damping: float = 0.0
     tolerance: float = 1e-6
     max_iterations: int = 1000

@@ -11,7 +11,6 @@ def relcrf_command(capsys, monkeypatch, *arguments):
     from relcrf.cli.main import run
 
     monkeypatch.setattr(sys, "argv", ["relcrf", *map(str, arguments)])
-    monkeypatch.setenv("COLUMNS", "200")
     code = 0
     try:
         run()

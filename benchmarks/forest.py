@@ -284,7 +284,7 @@ def main() -> None:
         rows.append((name, f"{per_node * 1e9:,.0f}", "" if own is None else f"{own * 1e9:,.0f}",
                      "" if own is None else f"{per_node / own:,.1f}"))  # fmt: skip
 
-    repeats = 3 if options.quick else 5
+    repeats = 2 if options.quick else 5
     large = Forest(200_000 if options.quick else 1_000_000, 5, options.tree)
     ours = large.relcrf()
     (seconds,) = medians(repeats, ours)
@@ -306,7 +306,7 @@ def main() -> None:
         at_small, at_theirs = medians(repeats, small, theirs)
         figures[key] = at_theirs / at_small
         row(f"{name}, k = 5, {smaller.n:,} nodes", at_theirs / smaller.n, at_small / smaller.n)
-    for name, make, n in (("PGMax", pgmax, 2_000), ("pgmpy", pgmpy, 40)):
+    for name, make, n in (("PGMax", pgmax, 2_000), ("pgmpy", pgmpy, 20 if options.quick else 40)):
         if importlib.util.find_spec(name.lower()) is None:
             console.print(f"{name} is left out: it is not installed")
             continue

@@ -1,0 +1,255 @@
+"""Evidence-specific trees beside a fixed tree and a dense model, as in figure 1 of Chechetka & Guestrin (2010).
+
+    RELCRF_DATA=... python benchmarks/sensors.py --keep sensors.jsonl --plot sensors.png
+
+Test log-likelihood a row over the number of training rows, for temperatures and for traffic, with rows drawn at random and
+with whole blocks of time held out; mean and spread over several splits. Then rows whose best tree depends on the evidence
+by construction: how many of the true edges are chosen. The strength of L2 and the least share of structure regularisation
+are chosen on training rows alone, for each method by itself. The dense model's likelihood is an estimate, by Bethe's log partition.
+
+With `--keep` each figure is written to a file as it is found, and is not measured again: a run that was ended goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import relcrf
+from relcrf import api
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "datasets"))
+import sensors  # noqa: E402  (of the folder `datasets`)
+import switching  # noqa: E402
+
+METHODS = {"ess": "ESS", "ess_regularised": "ESS regularised", "chow_liu": "fixed tree", "dense": "dense"}
+DATA = {"temperature": sensors.temperature, "traffic": sensors.traffic}
+PREFIX = {
+    ("temperature", False): "",
+    ("traffic", False): "traffic_",
+    ("temperature", True): "blocks_",
+    ("traffic", True): "traffic_blocks_",
+}
+L2 = (0.03, 0.3, 3.0)
+LEAST_SHARE = (0.0, 0.02, 0.1, 0.4)
+TEST_ROWS = 500
+LEARNING = {"max_iterations": 60, "tolerance": 1e-4}
+MEMORY = "8GB"
+
+Figures = dict[str, float]
+
+
+class Kept:
+    """Figures that are kept in a file of lines, each with the work that it is of."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self._known = path, dict[str, Figures]()
+        if path is not None and path.exists():
+            lines = [json.loads(line) for line in path.read_text().splitlines()]
+            self._known = {json.dumps(line["work"]): line["figures"] for line in lines}
+
+    def get(self, work: list[Any], measure: Callable[[], Figures]) -> Figures:
+        """The figures of a piece of work, measured where they are not known."""
+        key = json.dumps(work)
+        if key not in self._known:
+            self._known[key] = measure()
+            if self._path is not None:
+                with self._path.open("a") as file:
+                    file.write(json.dumps({"work": work, "figures": self._known[key]}) + "\n")
+        return self._known[key]
+
+
+def every_pair(n: int) -> np.ndarray:
+    """All pairs i < j, shape (n_pairs, 2)."""
+    return np.array(list(combinations(range(n), 2)))
+
+
+def chow_liu_tree(states: np.ndarray) -> np.ndarray:
+    """The tree of the largest mutual information in states of shape (n_rows, n), shape (n - 1, 2)."""
+    one = np.eye(states.max() + 1)[states]
+    joint = np.einsum("nia,njb->ijab", one, one, optimize=True) / len(states)
+    alone = joint.sum(axis=3, keepdims=True) * joint.sum(axis=2, keepdims=True)
+    ratio = np.divide(joint, alone, where=joint > 0, out=np.ones_like(joint))
+    information = (joint * np.log(ratio)).sum(axis=(2, 3))
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((i, j, information[i, j]) for i, j in combinations(range(len(information)), 2))
+    return np.array(sorted(nx.maximum_spanning_edges(graph, data=False)))
+
+
+def measure_methods(readings: sensors.Readings, n: int, seed: int, in_blocks: bool) -> Figures:
+    """Test log-likelihood a row of each method, and what was selected for it."""
+    model = relcrf.load(ROOT / "models" / "sensors_evidence.rcrf")
+    pool, held = sensors.split(readings, seed, in_blocks=in_blocks)
+    training, test = pool[:n], held[:TEST_ROWS]
+
+    def likelihood(backend: str, grounding: api.Grounding, candidates: np.ndarray, **settings: Any) -> float:
+        fit = api.fit(model, grounding, backend, **settings, **LEARNING)
+        asked = fit.ground(relcrf.Dataset(sensors.tables(readings, pool, test, candidates), memory=MEMORY))
+        return api.joint_log_likelihood(fit, asked) / len(test)
+
+    def ground(candidates: np.ndarray) -> api.Grounding:
+        return model.ground(relcrf.Dataset(sensors.tables(readings, pool, training, candidates), memory=MEMORY))
+
+    pairs = every_pair(len(readings.targets))
+    grounding = ground(pairs)
+    ess, regularised = selected_ess(grounding, L2)
+    dense = {"l2": select(grounding, "dense", {"l2": L2}, learn="pseudo")[0]["l2"], "learn": "pseudo"}
+    # The tree of these rows' labels, for evidence of any kind: a model without other candidates.
+    tree = chow_liu_tree(sensors.levels(readings, pool)[training])
+    on_tree = ground(tree)
+    fixed = {"l2": select(on_tree, "chow-liu", {"l2": L2})[0]["l2"]}
+    return {
+        "ess": likelihood("ess", grounding, pairs, **ess),
+        "ess_regularised": likelihood("ess", grounding, pairs, **regularised),
+        "chow_liu": likelihood("chow-liu", on_tree, tree, **fixed),
+        "dense": likelihood("dense", grounding, pairs, **dense),
+        "l2_ess": ess["l2"],
+        "l2_regularised": regularised["l2"],
+        "least_share": regularised["least_share"],
+        "l2_chow_liu": fixed["l2"],
+        "l2_dense": dense["l2"],
+    }
+
+
+def select(grounding: api.Grounding, backend: str, grid: dict[str, Any], **settings: Any) -> list[dict[str, Any]]:
+    """What was tried on a fifth of the training rows, the best first."""
+    rows = api.select(grounding, backend, grid, hold=0.2, seed=0, **settings, **LEARNING).rows
+    return sorted(rows, key=lambda row: -row["log_likelihood"])
+
+
+def selected_ess(grounding: api.Grounding, l2: tuple[float, ...]) -> tuple[dict[str, float], dict[str, float]]:
+    """The best settings without structure regularisation, and the best with any."""
+    tried = select(grounding, "ess", {"l2": l2, "least_share": LEAST_SHARE})
+    plain = next(row for row in tried if row["least_share"] == 0.0)
+    return {"l2": plain["l2"]}, {"l2": tried[0]["l2"], "least_share": tried[0]["least_share"]}
+
+
+def measure_switching(n: int, seed: int) -> Figures:
+    """Likelihoods a row on fresh rows, and the share of true edges among those that are chosen for them."""
+    rng = np.random.default_rng(seed)
+    world = switching.make_world(rng)
+    rows, test = switching.draw(world, n, rng), switching.draw(world, 2_000, rng)
+    model = relcrf.parse(switching.MODEL, "switching")
+    pairs = every_pair(switching.VARIABLES)
+    everywhere = np.broadcast_to(pairs, (switching.LEVELS, *pairs.shape))
+    tree = np.broadcast_to(tree := chow_liu_tree(rows.states), (switching.LEVELS, *tree.shape))
+    found: Figures = {"generator": switching.log_likelihood(world, test)}
+
+    def ground(rows: switching.Rows, candidates: np.ndarray) -> api.Grounding:
+        return model.ground(relcrf.Dataset(switching.tables(rows, candidates), memory=MEMORY))
+
+    def learn(name: str, grounding: api.Grounding, backend: str, candidates: np.ndarray, **settings: Any) -> None:
+        fit = api.fit(model, grounding, backend, **settings, **LEARNING)
+        asked = fit.ground(relcrf.Dataset(switching.tables(test, candidates), memory=MEMORY))
+        found[name] = api.joint_log_likelihood(fit, asked) / len(test.states)
+        if candidates is everywhere:
+            hidden = np.ones(asked.graph.n_variables, dtype=bool)
+            edges = api.predict(fit, asked, hidden=hidden).inferred.edges
+            found[f"{name}_share"] = share_of_true_edges(world, test, edges)
+
+    grounding = ground(rows, everywhere)
+    ess, regularised = selected_ess(grounding, (0.3, 3.0))
+    learn("ess", grounding, "ess", everywhere, **ess)
+    learn("ess_regularised", grounding, "ess", everywhere, **regularised)
+    for name, candidates, backend in (("true_structures", world.trees, "ess"), ("chow_liu", tree, "chow-liu")):
+        grounding = ground(rows, candidates)
+        learn(name, grounding, backend, candidates, l2=select(grounding, backend, {"l2": (0.3, 3.0)})[0]["l2"])
+    return found
+
+
+def share_of_true_edges(world: switching.World, rows: switching.Rows, edges: np.ndarray) -> float:
+    """Of the true edges of all rows, how many are among `edges`: pairs of variables, row by row, shape (m, 2)."""
+    row, ends = edges[:, 0] // switching.VARIABLES, np.sort(edges % switching.VARIABLES, axis=1)
+    true = np.zeros((switching.LEVELS, switching.VARIABLES, switching.VARIABLES), dtype=bool)
+    for level, tree in enumerate(np.sort(world.trees, axis=2)):
+        true[level, tree[:, 0], tree[:, 1]] = True
+    right = true[rows.levels[row, 0], ends[:, 0], ends[:, 1]].sum()
+    return float(right / (len(rows.states) * (switching.VARIABLES - 1)))
+
+
+def spread(values: list[float]) -> float:
+    """The standard error of a mean; 0 of one value."""
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def plot(found: dict[str, Any], path: Path) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    titles = {PREFIX[k]: f"{k[0]}, {'blocks of time' if k[1] else 'rows at random'}" for k in PREFIX}
+    shown = [prefix for prefix in titles if f"{prefix}ess" in found]
+    figure, axes = plt.subplots(1, len(shown), figsize=(4 * len(shown), 3.4), squeeze=False, layout="constrained")
+    for axis, prefix in zip(axes[0], shown, strict=True):
+        for (name, label), mark in zip(METHODS.items(), "osv^", strict=True):
+            rows, error = found[f"{prefix}rows"], found[f"{prefix}{name}_spread"]
+            axis.errorbar(rows, found[f"{prefix}{name}"], yerr=error, marker=mark, capsize=3, label=label)
+        axis.set(xscale="log", xlabel="training rows", title=titles[prefix])
+    axes[0, 0].set_ylabel("test log-likelihood a row, nats")
+    axes[0, 0].legend()
+    figure.savefig(path, dpi=100)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1_000], help="of training")
+    parser.add_argument("--splits", type=int, default=3, help="each with its own rows")
+    parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
+    parser.add_argument("--plot", type=Path, help="where the picture goes (needs Matplotlib)")
+    parser.add_argument("--quick", action="store_true", help="eight sensors of each, few rows, and two splits")
+    options = parser.parse_args()
+    if options.quick:
+        options.rows, options.splits = [50, 150], 2
+    console, kept = Console(), Kept(options.keep)
+    found: dict[str, Any] = {}
+    for (name, in_blocks), prefix in PREFIX.items():
+        readings = DATA[name]().first(8) if options.quick else DATA[name]()
+        how = "whole blocks of time held out" if in_blocks else "rows at random"
+        table = Table("rows", *METHODS.values(), title=f"{name}, {how}: log-likelihood a row, nats")
+        found[f"{prefix}rows"] = options.rows
+        for n in options.rows:
+            each = [
+                kept.get(
+                    [name, len(readings.targets), in_blocks, n, seed],
+                    lambda n=n, seed=seed: measure_methods(readings, n, seed, in_blocks),
+                )
+                for seed in range(options.splits)
+            ]
+            shown = []
+            for method in METHODS:
+                values = [figures[method] for figures in each]
+                found.setdefault(f"{prefix}{method}", []).append(float(np.mean(values)))
+                found.setdefault(f"{prefix}{method}_spread", []).append(spread(values))
+                shown.append(f"{np.mean(values):.2f} ± {spread(values):.2f}")
+            table.add_row(f"{n:,}", *shown)
+        console.print(table)
+    n, seeds = (1_000, 1) if options.quick else (10_000, options.splits)
+    each = [
+        kept.get(["switching", n, seed], lambda seed=seed: measure_switching(n, seed)) for seed in range(seeds)
+    ]
+    table = Table("figure", "mean", "spread", title=f"trees that switch: {n:,} rows")
+    for figure in each[0]:
+        values = [figures[figure] for figures in each]
+        found[f"switching_{figure}"], found[f"switching_{figure}_spread"] = float(np.mean(values)), spread(values)
+        table.add_row(figure.replace("_", " "), f"{np.mean(values):.3f}", f"{spread(values):.3f}")
+    console.print(table)
+    console.print("The dense model's likelihoods are estimates, by Bethe's log partition.")
+    if options.plot:
+        plot(found, options.plot)
+    print(json.dumps({"splits": options.splits, **found}))
+
+
+if __name__ == "__main__":
+    main()

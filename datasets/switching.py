@@ -1,0 +1,146 @@
+"""Makes rows whose best tree depends on the evidence: 16 variables of 3 states, 5 evidence attributes of 3 levels.
+
+The level of the first attribute says which of three random trees joins the variables; all attributes push the states of
+single variables. Rows are drawn exactly, and their likelihood under the model that drew them is exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+VARIABLES, STATES, ATTRIBUTES, LEVELS = 16, 3, 5, 3
+STRENGTH, PUSH = 1.3, 0.3
+"""Standard deviations of the log potentials of edges, and of single variables for each level of each attribute."""
+
+MODEL = """
+domain Item = open
+
+entity Row {
+    level : 1..3    # of the first attribute
+    known : vector  # whether each attribute has its second level, and its third
+}
+
+relation Candidate(level: 1..3, i: Item, j: Item)
+
+predict relation state(r: Row, i: Item) : 1..3
+
+template alone(r: Row, i: Item)
+    over state(r, i)
+    per  i
+    by   1, r.known
+
+template pair(r: Row, i: Item, j: Item)
+    where Candidate(k, i, j) and r.level == k
+    over  state(r, i), state(r, j)
+    per   i, j
+    by    1, r.known
+"""
+
+
+@dataclass(frozen=True)
+class World:
+    """The model that rows are drawn from.
+
+    Args:
+        trees: for each level its edges from parent to child, parents first; shape (LEVELS, VARIABLES - 1, 2).
+        edges: log potentials, shape (LEVELS, VARIABLES - 1, STATES, STATES).
+        nodes: log potentials, shape (VARIABLES, ATTRIBUTES, LEVELS, STATES).
+    """
+
+    trees: np.ndarray
+    edges: np.ndarray
+    nodes: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Levels from 0, shape (n, ATTRIBUTES), and states from 0, shape (n, VARIABLES)."""
+
+    levels: np.ndarray
+    states: np.ndarray
+
+
+def make_world(rng: np.random.Generator) -> World:
+    trees = np.empty((LEVELS, VARIABLES - 1, 2), dtype=np.int64)
+    for tree in trees:
+        order = rng.permutation(VARIABLES)
+        tree[:, 0] = [order[rng.integers(k)] for k in range(1, VARIABLES)]
+        tree[:, 1] = order[1:]
+    return World(
+        trees,
+        STRENGTH * rng.normal(size=(LEVELS, VARIABLES - 1, STATES, STATES)),
+        PUSH * rng.normal(size=(VARIABLES, ATTRIBUTES, LEVELS, STATES)),
+    )
+
+
+def draw(world: World, n: int, rng: np.random.Generator) -> Rows:
+    """Independent rows, from the root of each row's tree to its leaves."""
+    levels = rng.integers(LEVELS, size=(n, ATTRIBUTES))
+    states = np.empty((n, VARIABLES), dtype=np.int64)
+    for level, tree in enumerate(world.trees):
+        here = np.flatnonzero(levels[:, 0] == level)
+        inward = _inward(world, level, levels[here])
+        root = tree[0, 0]
+        states[here, root] = _choose(inward[:, root], rng)
+        for (parent, child), table in zip(tree, world.edges[level], strict=True):
+            states[here, child] = _choose(inward[:, child] + table[states[here, parent]], rng)
+    return Rows(levels, states)
+
+
+def log_likelihood(world: World, rows: Rows) -> float:
+    """Of the states given the levels, in nats a row."""
+    total = 0.0
+    for level, tree in enumerate(world.trees):
+        here = rows.levels[:, 0] == level
+        states = rows.states[here]
+        score = np.take_along_axis(_alone(world, rows.levels[here]), states[:, :, None], axis=2).sum()
+        for (parent, child), table in zip(tree, world.edges[level], strict=True):
+            score += table[states[:, parent], states[:, child]].sum()
+        total += score - np.logaddexp.reduce(_inward(world, level, rows.levels[here])[:, tree[0, 0]], axis=1).sum()
+    return float(total / len(rows.states))
+
+
+def tables(rows: Rows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
+    """Tables for `MODEL`.
+
+    Args:
+        candidates: for each level the pairs that may be joined, shape (LEVELS, n, 2).
+    """
+    names = np.array([f"v{k:02}" for k in range(VARIABLES)], dtype=object)
+    known = np.concatenate([rows.levels == level for level in range(1, LEVELS)], axis=1).astype(float)
+    row = np.arange(len(rows.states))
+    pairs = np.sort(candidates, axis=2).reshape(-1, 2)
+    return {
+        "row": pd.DataFrame({"id": row, "level": 1 + rows.levels[:, 0], "known": list(known)}),
+        "state": pd.DataFrame(
+            {"r": np.repeat(row, VARIABLES), "i": np.tile(names, len(row)), "value": 1 + rows.states.ravel()}
+        ),
+        "candidate": pd.DataFrame(
+            {
+                "level": np.repeat(1 + np.arange(LEVELS), candidates.shape[1]),
+                "i": names[pairs[:, 0]],
+                "j": names[pairs[:, 1]],
+            }
+        ),
+    }
+
+
+def _alone(world: World, levels: np.ndarray) -> np.ndarray:
+    """Log potentials of single variables, shape (n, VARIABLES, STATES)."""
+    return np.asarray(world.nodes[:, np.arange(ATTRIBUTES), levels].sum(axis=2).swapaxes(0, 1))
+
+
+def _inward(world: World, level: int, levels: np.ndarray) -> np.ndarray:
+    """Log potentials of each variable with all that hangs below it summed out, shape (n, VARIABLES, STATES)."""
+    out = _alone(world, levels)
+    for (parent, child), table in zip(world.trees[level][::-1], world.edges[level][::-1], strict=True):
+        out[:, parent] += np.logaddexp.reduce(table + out[:, None, child], axis=2)
+    return out
+
+
+def _choose(log_potential: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """A state of each row, shape (n,), with probabilities proportional to exp of shape (n, STATES)."""
+    return np.asarray((log_potential + rng.gumbel(size=log_potential.shape)).argmax(axis=1))

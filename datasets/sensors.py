@@ -98,25 +98,15 @@ def levels(readings: Readings, training: np.ndarray) -> np.ndarray:
     return np.asarray((values[:, None, :] > cuts).sum(axis=1))
 
 
-def tables(
-    readings: Readings, training: np.ndarray, rows: np.ndarray, candidates: np.ndarray
-) -> dict[str, pd.DataFrame]:
-    """Some rows as tables; the evidence is centred and scaled as in the training's rows.
-
-    Args:
-        candidates: pairs of targets, by their places among them, shape (n, 2).
-    """
+def tables(readings: Readings, training: np.ndarray, rows: np.ndarray) -> dict[str, pd.DataFrame]:
+    """Some rows as tables; the evidence is centred and scaled as in the training's rows."""
     rows = np.sort(rows)
     known = readings.values[:, readings.evidence]
     known = (known - known[training].mean(axis=0)) / known[training].std(axis=0)
-    names = np.array([f"s{k:03}" for k in readings.targets], dtype=object)
+    names = [f"s{k:03}" for k in readings.targets]
     reading = {
         "m": np.repeat(rows, len(names)),
         "s": np.tile(names, len(rows)),
         "value": 1 + levels(readings, training)[rows].ravel(),
     }
-    return {
-        "moment": pd.DataFrame({"id": rows, "known": list(known[rows])}),
-        "reading": pd.DataFrame(reading),
-        "candidate": pd.DataFrame({"s": names[candidates[:, 0]], "t": names[candidates[:, 1]]}),
-    }
+    return {"moment": pd.DataFrame({"id": rows, "known": list(known[rows])}), "reading": pd.DataFrame(reading)}

@@ -1,4 +1,4 @@
-"""Makes rows whose best tree depends on the evidence: 16 variables of 3 states, 5 evidence attributes of 3 levels.
+"""Makes rows whose best tree depends on the evidence: 16 variables of 3 states, and 5 evidence attributes.
 
 The level of the first attribute says which of three random trees joins the variables; all attributes push the states of
 single variables. Rows are drawn exactly, and their likelihood under the model that drew them is exact.
@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-VARIABLES, STATES, ATTRIBUTES, LEVELS = 16, 3, 5, 3
-STRENGTH, PUSH = 1.3, 0.3
+VARIABLES, STATES = 16, 3
+ATTRIBUTES = (3, 2, 2, 2, 2)
+"""How many levels each has. Those of the first have trees of their own."""
+LEVELS = ATTRIBUTES[0]
+STRENGTH, PUSH = 1.2, 0.3
 """Standard deviations of the log potentials of edges, and of single variables for each level of each attribute."""
 
 MODEL = """
@@ -20,21 +23,16 @@ domain Item = open
 
 entity Row {
     level : 1..3    # of the first attribute
-    known : vector  # whether each attribute has its second level, and its third
+    known : vector  # for each attribute and each level but the first, whether it has that
 }
 
 relation Candidate(level: 1..3, i: Item, j: Item)
 
 predict relation state(r: Row, i: Item) : 1..3
 
-template alone(r: Row, i: Item)
-    over state(r, i)
-    per  i
-    by   1, r.known
-
 template pair(r: Row, i: Item, j: Item)
     where Candidate(k, i, j) and r.level == k
-    over  state(r, i), state(r, j)
+    over  state(r, i), state(r, j)  # all there is to say of single variables, too: each is in some pair
     per   i, j
     by    1, r.known
 """
@@ -47,7 +45,7 @@ class World:
     Args:
         trees: for each level its edges from parent to child, parents first; shape (LEVELS, VARIABLES - 1, 2).
         edges: log potentials, shape (LEVELS, VARIABLES - 1, STATES, STATES).
-        nodes: log potentials, shape (VARIABLES, ATTRIBUTES, LEVELS, STATES).
+        nodes: log potentials, shape (VARIABLES, n_attributes, LEVELS, STATES).
     """
 
     trees: np.ndarray
@@ -57,7 +55,7 @@ class World:
 
 @dataclass(frozen=True)
 class Rows:
-    """Levels from 0, shape (n, ATTRIBUTES), and states from 0, shape (n, VARIABLES)."""
+    """Levels from 0, shape (n, n_attributes), and states from 0, shape (n, VARIABLES)."""
 
     levels: np.ndarray
     states: np.ndarray
@@ -72,13 +70,13 @@ def make_world(rng: np.random.Generator) -> World:
     return World(
         trees,
         STRENGTH * rng.normal(size=(LEVELS, VARIABLES - 1, STATES, STATES)),
-        PUSH * rng.normal(size=(VARIABLES, ATTRIBUTES, LEVELS, STATES)),
+        PUSH * rng.normal(size=(VARIABLES, len(ATTRIBUTES), LEVELS, STATES)),
     )
 
 
 def draw(world: World, n: int, rng: np.random.Generator) -> Rows:
     """Independent rows, from the root of each row's tree to its leaves."""
-    levels = rng.integers(LEVELS, size=(n, ATTRIBUTES))
+    levels = rng.integers(ATTRIBUTES, size=(n, len(ATTRIBUTES)))
     states = np.empty((n, VARIABLES), dtype=np.int64)
     for level, tree in enumerate(world.trees):
         here = np.flatnonzero(levels[:, 0] == level)
@@ -110,11 +108,11 @@ def tables(rows: Rows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
         candidates: for each level the pairs that may be joined, shape (LEVELS, n, 2).
     """
     names = np.array([f"v{k:02}" for k in range(VARIABLES)], dtype=object)
-    known = np.concatenate([rows.levels == level for level in range(1, LEVELS)], axis=1).astype(float)
+    known = np.stack([rows.levels[:, k] == v for k, count in enumerate(ATTRIBUTES) for v in range(1, count)], axis=1)
     row = np.arange(len(rows.states))
     pairs = np.sort(candidates, axis=2).reshape(-1, 2)
     return {
-        "row": pd.DataFrame({"id": row, "level": 1 + rows.levels[:, 0], "known": list(known)}),
+        "row": pd.DataFrame({"id": row, "level": 1 + rows.levels[:, 0], "known": list(known.astype(float))}),
         "state": pd.DataFrame(
             {"r": np.repeat(row, VARIABLES), "i": np.tile(names, len(row)), "value": 1 + rows.states.ravel()}
         ),
@@ -130,7 +128,7 @@ def tables(rows: Rows, candidates: np.ndarray) -> dict[str, pd.DataFrame]:
 
 def _alone(world: World, levels: np.ndarray) -> np.ndarray:
     """Log potentials of single variables, shape (n, VARIABLES, STATES)."""
-    return np.asarray(world.nodes[:, np.arange(ATTRIBUTES), levels].sum(axis=2).swapaxes(0, 1))
+    return np.asarray(world.nodes[:, np.arange(len(ATTRIBUTES)), levels].sum(axis=2).swapaxes(0, 1))
 
 
 def _inward(world: World, level: int, levels: np.ndarray) -> np.ndarray:

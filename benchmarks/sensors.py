@@ -46,7 +46,7 @@ PREFIX = {
     ("temperature", True): "blocks_",
     ("traffic", True): "traffic_blocks_",
 }
-L2 = {"ess": (0.1, 0.5, 2.5), "chow-liu": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0), "dense": (10.0, 30.0, 100.0)}
+L2 = {"ess": (0.3, 1.0, 3.0, 10.0), "chow-liu": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), "dense": (10.0, 30.0, 100.0)}
 SWITCHING_L2 = (1.0, 3.0)
 """Strengths of L2 to select from: about the best of each method lies inside; the dense one wants the most."""
 LEAST_SHARE = (0.0, 0.05, 0.1, 0.3)

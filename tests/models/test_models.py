@@ -87,6 +87,21 @@ def sensors(rng):
     }
 
 
+def sensors_evidence(rng):
+    """Sensors that follow one another in pairs; which pairs those are is told by a known reading."""
+    together, known = np.array([[(0, 1), (2, 3)], [(0, 2), (1, 3)]]), rng.integers(2, size=120)
+    level = rng.integers(1, 5, size=(120, 4))
+    for k in range(120):
+        for first, second in together[known[k]]:
+            if rng.random() < 0.9:
+                level[k, second] = level[k, first]
+    rows = [(f"m{k}", f"s{j}", int(level[k, j])) for k in range(120) for j in range(4)]
+    return {
+        "moment": pd.DataFrame({"id": [f"m{k}" for k in range(120)], "known": [[float(v)] for v in known]}),
+        "reading": pd.DataFrame(rows, columns=["m", "s", "value"]),
+    }
+
+
 def recipes(rng):
     cuisine = rng.integers(2, size=80)
     taste = {"soy": (0.05, 0.8), "basil": (0.8, 0.1), "salt": (0.6, 0.6)}
@@ -152,7 +167,10 @@ def digits(rng):
     return {"image": pd.DataFrame({"id": range(100), "digit": shown, "opinion": list(opinion), "pixels": list(pixels)})}
 
 
-SMALL = {f.__name__: f for f in (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits)}
+SMALL = {
+    f.__name__: f
+    for f in (smokers, cora, nations, animals, sensors, sensors_evidence, recipes, chain, entities, latent, digits)
+}
 # Backend, the random attribute or relation that is judged, and the accuracy that the relations must reach.
 WANTED = {
     "smokers": ("ess", "Smokes", 0.75),
@@ -160,6 +178,7 @@ WANTED = {
     "nations": ("pseudo", "verb", 0.6),
     "animals": ("ess", "has", 0.6),
     "sensors": ("ess", "reading", 0.6),
+    "sensors_evidence": ("ess", "reading", 0.5),
     "recipes": ("ess", "Recipe.cuisine", 0.7),
     "chain": ("ess", "Token.tag", 0.95),
     "entities": ("pseudo", "same", 0.9),

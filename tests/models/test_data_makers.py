@@ -1,0 +1,111 @@
+"""Synthetic data is drawn from the model that it says, and readings are cut by what the training may know."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf import api
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
+import sensors
+import switching
+
+
+@pytest.fixture(scope="module")
+def world():
+    return switching.make_world(np.random.default_rng(0))
+
+
+def test_each_level_has_a_spanning_tree_of_its_own(world):
+    edges = []
+    for tree in world.trees:
+        met = {tree[0, 0]}
+        for parent, child in tree:
+            assert parent in met
+            assert child not in met
+            met.add(child)
+        assert len(met) == switching.VARIABLES
+        edges.append({tuple(sorted(edge)) for edge in tree.tolist()})
+    assert all(a != b for a, b in itertools.combinations(edges, 2))
+
+
+def test_likelihoods_of_all_states_of_three_variables_sum_to_one(monkeypatch):
+    monkeypatch.setattr(switching, "VARIABLES", 3)
+    world = switching.make_world(np.random.default_rng(1))
+    every = np.array(list(itertools.product(range(switching.STATES), repeat=3)))
+    for levels in ([0, 0, 0, 0, 0], [1, 1, 0, 1, 0], [2, 0, 1, 1, 1]):
+        rows = [switching.Rows(np.array([levels]), states[None]) for states in every]
+        assert sum(np.exp(switching.log_likelihood(world, row)) for row in rows) == pytest.approx(1.0)
+
+
+def test_rows_are_drawn_as_often_as_they_are_likely(monkeypatch):
+    monkeypatch.setattr(switching, "VARIABLES", 3)
+    monkeypatch.setattr(switching, "ATTRIBUTES", (3,))
+    world = switching.make_world(np.random.default_rng(1))
+    drawn = switching.draw(world, 60_000, np.random.default_rng(2))
+    for level in range(switching.LEVELS):
+        here = drawn.states[drawn.levels[:, 0] == level]
+        for states in itertools.product(range(switching.STATES), repeat=3):
+            row = switching.Rows(np.array([[level]]), np.array([states]))
+            wanted = np.exp(switching.log_likelihood(world, row))
+            assert (here == states).all(axis=1).mean() == pytest.approx(wanted, abs=0.012)
+
+
+def test_the_trees_are_learned_and_help(world):
+    """Where there are no other candidates the forest is the true tree, and beats one tree for all evidence."""
+    rng = np.random.default_rng(3)
+    rows, test = switching.draw(world, 600, rng), switching.draw(world, 200, rng)
+    model = relcrf.parse(switching.MODEL)
+    assert model.warnings == ()
+    found = {}
+    pairs = np.array(list(itertools.combinations(range(switching.VARIABLES), 2)))
+    everywhere = np.broadcast_to(pairs, (switching.LEVELS, *pairs.shape))
+    for backend, candidates in (("ess", world.trees), ("chow-liu", everywhere)):
+        fit = model.fit(relcrf.Dataset(switching.tables(rows, candidates)), backend, l2=3.0, max_iterations=30)
+        asked = fit.ground(relcrf.Dataset(switching.tables(test, candidates)))
+        found[backend] = api.joint_log_likelihood(fit, asked) / len(test.states)
+    assert switching.log_likelihood(world, test) > found["ess"] > found["chow-liu"] + 0.2
+
+
+def readings(n=400):
+    rng = np.random.default_rng(0)
+    values = np.cumsum(rng.normal(size=(n, 6)), axis=0)
+    return sensors.Readings("made", values, (0, 3), block=40, gap=5)
+
+
+def test_blocks_of_the_test_are_away_from_the_training():
+    training, test = sensors.split(readings(), 0, in_blocks=True)
+    assert set(test // 40) == {b for b in range(10) if (b * 40 + np.arange(40))[0] in set(test)}
+    assert len(test) == 80 == len(set(test))
+    assert np.abs(training[:, None] - test).min() == 6
+    apart = sensors.split(readings(), 0, in_blocks=False)
+    assert sorted(np.concatenate(apart)) == list(range(400))
+
+
+def test_levels_are_quartiles_of_the_training_alone():
+    made = readings()
+    training, test = sensors.split(made, 0, in_blocks=True)
+    found = sensors.levels(made, training)
+    assert np.bincount(found[training, 0]) == pytest.approx(np.full(4, len(training) / 4), abs=1)
+    changed = made.values.copy()
+    changed[test] += 100.0
+    again = sensors.levels(sensors.Readings("made", changed, made.evidence, 40, 5), training)
+    assert (again[training] == found[training]).all()
+    assert (again[test] == 3).all()
+
+
+def test_tables_have_the_evidence_apart():
+    made = readings()
+    training, test = sensors.split(made, 0, in_blocks=False)
+    tables = sensors.tables(made, training, test[:7])
+    assert made.targets == [1, 2, 4, 5]
+    assert len(tables["reading"]) == 7 * 4
+    known = np.stack(sensors.tables(made, training, training)["moment"]["known"])
+    assert known.shape == (300, 2)
+    assert known.mean(axis=0) == pytest.approx(np.zeros(2), abs=1e-12)

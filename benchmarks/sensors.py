@@ -38,7 +38,12 @@ import sensors  # noqa: E402  (of the folder `datasets`)
 import switching  # noqa: E402
 
 METHODS = {"ess": "ESS", "ess_regularised": "ESS regularised", "chow_liu": "fixed tree", "dense": "dense"}
-SHOWN = {**METHODS, "dense_bound": "dense is below"}
+SHOWN = {
+    **METHODS,
+    "dense_bound": "dense is below",
+    "ess_gain": "ESS - fixed",
+    "ess_regularised_gain": "regularised - fixed",
+}
 DATA = {"temperature": sensors.temperature, "traffic": sensors.traffic}
 PREFIX = {
     ("temperature", False): "",
@@ -47,12 +52,13 @@ PREFIX = {
     ("traffic", True): "traffic_blocks_",
 }
 L2 = {"ess": (0.3, 1.0, 3.0, 10.0), "chow-liu": (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0), "dense": (10.0, 30.0, 100.0)}
+"""Strengths of L2 to select from: the best of each method lies inside about; the dense one wants the most."""
 SWITCHING_L2 = (1.0, 3.0)
-"""Strengths of L2 to select from: about the best of each method lies inside; the dense one wants the most."""
 LEAST_SHARE = (0.0, 0.05, 0.1, 0.3)
 TEST_ROWS = 200
 LEARNING = {"max_iterations": 60, "tolerance": 1e-4}
 MEMORY = "8GB"
+CONSOLE = Console(width=150)
 
 Figures = dict[str, float]
 
@@ -140,7 +146,7 @@ def measure_switching(n: int, seed: int) -> Figures:
     """Likelihoods a row on fresh rows, and the share of true edges among those that are chosen for them."""
     rng = np.random.default_rng(seed)
     world = switching.make_world(rng)
-    rows, test = switching.draw(world, n, rng), switching.draw(world, 2_000, rng)
+    rows, test = switching.draw(world, n, rng), switching.draw(world, 1_000, rng)
     model = relcrf.parse(switching.MODEL, "switching")
     pairs = every_pair(switching.VARIABLES)
     everywhere = np.broadcast_to(pairs, (switching.LEVELS, *pairs.shape))
@@ -173,9 +179,10 @@ def share_of_true_edges(world: switching.World, rows: switching.Rows, edges: np.
     return float(right / (len(rows.states) * (switching.VARIABLES - 1)))
 
 
-def spread(values: list[float]) -> float:
-    """The standard error of a mean; 0 of one value."""
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+def mean_and_spread(values: list[float]) -> tuple[float, float]:
+    """A mean and its standard error, which is 0 of one value."""
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    return float(np.mean(values)), float(error)
 
 
 def plot(found: dict[str, Any], path: Path) -> None:
@@ -185,16 +192,53 @@ def plot(found: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     titles = {PREFIX[k]: f"{k[0]}, {'blocks of time' if k[1] else 'rows at random'}" for k in PREFIX}
-    shown = [prefix for prefix in titles if f"{prefix}ess" in found]
-    figure, axes = plt.subplots(1, len(shown), figsize=(4 * len(shown), 3.4), squeeze=False, layout="constrained")
-    for axis, prefix in zip(axes[0], shown, strict=True):
+    figure, axes = plt.subplots(2, 2, figsize=(8, 6), layout="constrained")
+    for axis, (prefix, title) in zip(axes.flat, titles.items(), strict=True):
         for (name, label), mark in zip(METHODS.items(), "osv^", strict=True):
             rows, error = found[f"{prefix}rows"], found[f"{prefix}{name}_spread"]
             axis.errorbar(rows, found[f"{prefix}{name}"], yerr=error, marker=mark, capsize=3, label=label)
-        axis.set(xscale="log", xlabel="training rows", title=titles[prefix])
-    axes[0, 0].set_ylabel("test log-likelihood a row, nats")
+        axis.set(xscale="log", title=title, xlabel="training rows", ylabel="nats a row")
+        axis.set_xticks(rows, labels=[f"{n:,}" for n in rows], minor=False)
+        axis.set_xticks([], minor=True)
     axes[0, 0].legend()
     figure.savefig(path, dpi=100)
+
+
+def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.Namespace, kept: Kept) -> dict[str, Any]:
+    """Means and spreads of each method over the splits, a list over rows; shown as a table."""
+    how = "whole blocks of time held out" if in_blocks else "rows at random"
+    table = Table("rows", *SHOWN.values(), title=f"{readings.name}, {how}: log-likelihood a row, nats")
+    found: dict[str, Any] = {"rows": options.rows}
+    for n in options.rows:
+        each = []
+        for seed in range(options.splits):
+            work = [readings.name, len(readings.targets), in_blocks, n, seed]
+            figures = kept.get(work, partial(measure_methods, readings, n, seed, in_blocks))
+            # On the same split: what splits have in common is no spread.
+            gains = {f"{name}_gain": figures[name] - figures["chow_liu"] for name in ("ess", "ess_regularised")}
+            each.append({**figures, **gains})
+        shown = []
+        for name in SHOWN:
+            mean, error = mean_and_spread([figures[name] for figures in each])
+            found.setdefault(name, []).append(mean)
+            found.setdefault(f"{name}_spread", []).append(error)
+            shown.append(f"{mean:.2f} ± {error:.2f}")
+        table.add_row(f"{n:,}", *shown)
+    CONSOLE.print(table)
+    return found
+
+
+def switching_trees(n: int, seeds: int, kept: Kept) -> dict[str, Any]:
+    """Means and spreads over worlds; shown as a table."""
+    each = [kept.get(["switching", n, seed], partial(measure_switching, n, seed)) for seed in range(seeds)]
+    table = Table("figure", "mean", "spread", title=f"trees that switch: {n:,} rows")
+    found: dict[str, Any] = {"rows": n}
+    for name in each[0]:
+        mean, error = mean_and_spread([figures[name] for figures in each])
+        found[name], found[f"{name}_spread"] = mean, error
+        table.add_row(name.replace("_", " "), f"{mean:.3f}", f"{error:.3f}")
+    CONSOLE.print(table)
+    return found
 
 
 def main() -> None:
@@ -203,45 +247,22 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=3, help="each with its own rows")
     parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
     parser.add_argument("--plot", type=Path, help="where the picture goes (needs Matplotlib)")
-    parser.add_argument("--quick", action="store_true", help="eight sensors of each, few rows, and two splits")
+    parser.add_argument("--quick", action="store_true", help="six sensors of each, few rows, and two splits")
     options = parser.parse_args()
     if options.quick:
         options.rows, options.splits = [50, 150], 2
-    console, kept = Console(), Kept(options.keep)
-    found: dict[str, Any] = {}
+    kept = Kept(options.keep)
+    found: dict[str, Any] = {"splits": options.splits}
     for (name, in_blocks), prefix in PREFIX.items():
-        readings = DATA[name]().first(8) if options.quick else DATA[name]()
-        how = "whole blocks of time held out" if in_blocks else "rows at random"
-        table = Table("rows", *SHOWN.values(), title=f"{name}, {how}: log-likelihood a row, nats")
-        found[f"{prefix}rows"] = options.rows
-        for n in options.rows:
-            each = [
-                kept.get(
-                    [name, len(readings.targets), in_blocks, n, seed],
-                    partial(measure_methods, readings, n, seed, in_blocks),
-                )
-                for seed in range(options.splits)
-            ]
-            shown = []
-            for method in SHOWN:
-                values = [figures[method] for figures in each]
-                found.setdefault(f"{prefix}{method}", []).append(float(np.mean(values)))
-                found.setdefault(f"{prefix}{method}_spread", []).append(spread(values))
-                shown.append(f"{np.mean(values):.2f} ± {spread(values):.2f}")
-            table.add_row(f"{n:,}", *shown)
-        console.print(table)
-    n, seeds = (1_000, 1) if options.quick else (10_000, options.splits)
-    each = [kept.get(["switching", n, seed], partial(measure_switching, n, seed)) for seed in range(seeds)]
-    table = Table("figure", "mean", "spread", title=f"trees that switch: {n:,} rows")
-    for figure in each[0]:
-        values = [figures[figure] for figures in each]
-        found[f"switching_{figure}"], found[f"switching_{figure}_spread"] = float(np.mean(values)), spread(values)
-        table.add_row(figure.replace("_", " "), f"{np.mean(values):.3f}", f"{spread(values):.3f}")
-    console.print(table)
-    console.print("The dense model's likelihoods are estimates: the lower of Bethe's and mean field's.")
+        readings = DATA[name]().first(6) if options.quick else DATA[name]()
+        figures = likelihoods(readings, in_blocks, options, kept)
+        found.update((f"{prefix}{key}", value) for key, value in figures.items())
+    n, seeds = (500, 1) if options.quick else (10_000, options.splits)
+    found.update((f"switching_{key}", value) for key, value in switching_trees(n, seeds, kept).items())
+    CONSOLE.print("The dense model's likelihoods are estimates: the lower of Bethe's and mean field's.")
     if options.plot:
         plot(found, options.plot)
-    print(json.dumps({"splits": options.splits, **found}))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

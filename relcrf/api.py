@@ -27,13 +27,15 @@ from relcrf.backends import run_folder
 from relcrf.backends.base import Inferred, Monitor, Problem
 from relcrf.backends.learned import LearnedModel, vocabulary_of
 from relcrf.backends.registry import make
-from relcrf.backends.sharded import ShardedProblem, infer, release, shard
+from relcrf.backends.sharded import ShardedProblem, infer, release, require_pieces, shard
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing, suggestion
+from relcrf.evaluation import selection
 from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.serial import SerialExecutor
@@ -254,6 +256,23 @@ def fit(
     return Fit(result, time.perf_counter() - started)
 
 
+def select(
+    grounding: Grounding,
+    backend: str,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    hidden: np.ndarray | None = None,
+    **options: Any,
+) -> Selection:
+    """The best settings of a grid, by labels that are held out of the training; see `evaluation.selection.select`.
+
+    Args:
+        hidden: variables whose labels must not be used, as for `fit`.
+        options: `hold`, `seed`, `by`, and settings that are not varied.
+    """
+    return selection.select(training_problem(grounding, hidden), backend, grid, **options)
+
+
 @contextmanager
 def in_pieces(
     grounding: Grounding, problem: Problem, executor: AbstractExecutor | None
@@ -379,6 +398,36 @@ def predict(
     with in_pieces(grounding, problem, executor) as pieces:
         inferred = infer(pieces, system, vectors) if pieces else system.infer(problem, vectors, observe)
     return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
+
+
+def joint_log_likelihood(
+    trained: Fit,
+    grounding: Grounding,
+    *,
+    hidden: np.ndarray | None = None,
+    executor: AbstractExecutor | None = None,
+    **settings: Any,
+) -> float:
+    """Log-probability of the hidden labels together, given all others, in nats: a sum, and no average.
+
+    Exact where the backend's inference is; for `dense` and `pseudo` as good as the method's log partition. Variables that
+    have no label are summed out.
+
+    Args:
+        hidden: variables whose labels are asked for, shape (n_variables,), bool; None is all.
+        executor, settings: as for `predict`.
+    """
+    learned = trained.learned
+    system = make(learned.backend, **{**learned.settings, **settings})
+    known = (grounding.states >= 0) & (False if hidden is None else ~hidden)
+    roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
+    vectors = learned.vectors_for(grounding)
+    problem = Problem(grounding.graph, roles, grounding.states)
+    with in_pieces(grounding, problem, executor) as pieces:
+        if pieces:
+            require_pieces(system)
+        whole = pieces or problem
+        return -whole.sum_of(system.joint(whole, vectors))(vectors["weights"])[0]
 
 
 @dataclass(frozen=True)

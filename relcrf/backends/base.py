@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.lbfgs import Lbfgs, State
-from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, curvature, penalised
+from relcrf.learning.likelihood import AbstractLikelihood, curvature, penalised
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,10 @@ class Problem:
                 part = self.graph.layout.matrix(point, group.block)
                 part += rng.normal(scale=0.1, size=part.shape)
         return point
+
+    def opened(self) -> Problem:
+        """The same with the clamped variables free: they are known still, see `states`."""
+        return replace(self, roles=np.where(self.roles == Role.CLAMPED, Role.FREE, self.roles).astype(np.int8))
 
     def reduced(self, backend: str) -> ReducedGraph:
         """The graph of the free variables.
@@ -112,7 +116,7 @@ class AbstractPart(ABC):
     """
 
     @abstractmethod
-    def likelihood(self, problem: Problem) -> ForestLikelihood | PairLikelihood:
+    def likelihood(self, problem: Problem) -> AbstractLikelihood:
         """Minus the log-likelihood of a problem or of a piece of one."""
 
 
@@ -136,7 +140,7 @@ class AbstractSum(ABC):
 class WholeSum(AbstractSum):
     """A likelihood in one piece."""
 
-    objective: ForestLikelihood | PairLikelihood
+    objective: AbstractLikelihood
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
         return self.objective(weights)
@@ -200,11 +204,29 @@ class Inferred:
     log_partition: float
     verdict: Verdict
 
+    def only(self, chosen: np.ndarray) -> Inferred:
+        """The answers for some of the variables, shape (n,), bool; the edges stay."""
+        sizes = np.diff(self.state_start)
+        return replace(
+            self,
+            variables=self.variables[chosen],
+            state_start=np.concatenate(([0], np.cumsum(sizes[chosen], dtype=np.int64))),
+            marginals=self.marginals[np.repeat(chosen, sizes)],
+            map_states=self.map_states[chosen],
+        )
+
 
 class AbstractBackend(ABC):
     """A composition of structure, objective, optimiser and inference; its fields are its settings."""
 
     name: ClassVar[str]
+    without: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """For a stage of learning, the settings on which it does not depend."""
+
+    @property
+    def undivided(self) -> str:
+        """Why the answers for a problem are not those for its pieces; empty where they are."""
+        return ""
 
     @abstractmethod
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
@@ -217,6 +239,19 @@ class AbstractBackend(ABC):
         Args:
             observe: sees a method that goes by rounds at work.
         """
+
+    @abstractmethod
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart:
+        """The distribution that `infer` answers from: at `vectors["weights"]` its value is minus the log-likelihood of the
+        free variables' states, given all others.
+        """
+
+    def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
+        """Raises UsageError where the setting is something else."""
+        value = getattr(self, setting)
+        if value not in choices:
+            message = f"setting '{setting}' of backend '{self.name}' cannot be '{value}'"
+            raise UsageError(Diagnostic("E305", message, hint=f"it takes {listing(choices)}"))
 
 
 def maximise_likelihood(

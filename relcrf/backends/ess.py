@@ -1,10 +1,11 @@
-"""ESS-CRF: for each evidence its own spanning forest; exact learning and inference on it.
+"""ESS-CRF: for each evidence its own structure, a spanning forest or a thin graph; exact learning and inference on it.
 
 Source: Chechetka & Guestrin, Evidence-Specific Structures for Rich Tractable CRFs (NIPS 2010).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,12 +21,14 @@ from relcrf.backends.base import (
     Vector,
     maximise_likelihood,
 )
-from relcrf.graph.reduction import ReducedGraph
-from relcrf.inference.forest import ForestInference
+from relcrf.backends.exact import exact_likelihood, infer_exactly
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood
-from relcrf.structure.conditional_chow_liu import spanning_forest
+from relcrf.learning.likelihood import AbstractLikelihood, PairLikelihood
+from relcrf.learning.margin import MarginLoss
+from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information, shares
 
 
 @dataclass(frozen=True)
@@ -40,60 +43,124 @@ class Pairs(AbstractPart):
 
 
 @dataclass(frozen=True)
-class OnForest(AbstractPart):
-    """The spanning forest under structure weights."""
+class OnStructure(AbstractPart):
+    """The edges that the rule chooses under structure weights.
+
+    Args:
+        shares: see `EdgeRule`.
+        in_tree: labelled neighbours take part in the structure.
+        sharpness: of the margin loss; 0 is the likelihood.
+    """
 
     backend: str
+    rule: EdgeRule
     structure: Vector
+    shares: Vector | None
+    in_tree: bool
+    sharpness: float = 0.0
 
-    def likelihood(self, problem: Problem) -> ForestLikelihood:
-        graph = spanning_forest(problem.reduced(self.backend), self.structure.get())
-        return ForestLikelihood.of(graph, problem.states[graph.variables])
+    def graph(self, problem: Problem) -> ReducedGraph:
+        """The nodes with the edges that act; where neighbours are in the tree, with those as nodes."""
+        graph = (problem.opened() if self.in_tree else problem).reduced(self.backend)
+        information = edge_information(graph, self.structure.get())
+        return self.rule.chosen(graph, information, None if self.shares is None else self.shares.get())
+
+    def likelihood(self, problem: Problem) -> AbstractLikelihood:
+        graph = self.graph(problem)
+        known = problem.roles[graph.variables] == Role.CLAMPED if self.in_tree else None
+        joint = exact_likelihood(graph, problem.states[graph.variables], known, width=self.rule.width)
+        return MarginLoss(joint, self.sharpness) if self.sharpness else joint
 
 
 @dataclass(frozen=True)
 class EssBackend(AbstractBackend):
-    """Three steps: structure weights u from pairs, a forest by conditional mutual information under u, then exact
-    maximum likelihood of the weights w on that forest. At inference u gives the forest for the new evidence.
+    """Three steps: structure weights u from pairs, a structure by conditional mutual information under u, then exact
+    learning of the weights w on it. At inference u gives the structure for the new evidence.
 
     Args:
         l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods, where a template does not set its own.
         max_iterations: of L-BFGS, in each of the two optimisations.
         tolerance: L-BFGS has converged when the gradient has fallen to this share of its start.
         seed: of the start where the model has latent attributes.
+        objective: of the weights: `likelihood`, or `margin`, the structured hinge loss.
+        sharpness: of the margin, see `MarginLoss`.
+        width: treewidth; 1 is a forest, see `EdgeRule`.
+        least_information, least_share: structure regularisation, see `EdgeRule`.
+        observed_edges: `fold`: a labelled neighbour costs no edge, its factor is the unknown end's alone; `tree`: it takes
+            part in the structure like an unknown one.
+
+    Raises:
+        UsageError: for another objective or another way with observed edges, or a width of 0.
     """
 
     name: ClassVar[str] = "ess"
+    without: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "structure": ("objective", "sharpness", "width", "least_information", "least_share", "observed_edges")
+    }
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
     seed: int = 0
+    objective: str = "likelihood"
+    sharpness: float = 10.0
+    width: int = 1
+    least_information: float = 0.0
+    least_share: float = 0.0
+    observed_edges: str = "fold"
+
+    def __post_init__(self) -> None:
+        self._require_one_of("objective", ("likelihood", "margin"))
+        self._require_one_of("observed_edges", ("fold", "tree"))
+        for setting in ("width", "sharpness"):
+            if not getattr(self, setting):
+                message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
+                raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
+
+    @property
+    def undivided(self) -> str:
+        return (
+            "observed_edges=tree joins components at their labelled neighbours" if self.observed_edges == "tree" else ""
+        )
+
+    @property
+    def _rule(self) -> EdgeRule:
+        return EdgeRule(self.width, self.least_information, self.least_share)
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        margin = self.objective == "margin"
+        if margin and ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+            message = "the margin objective cannot learn latent attributes: it needs every target's state"
+            raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
         layout, optimiser = problem.graph.layout, Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         pairs = problem.sum_of(Pairs(self.name))
         structure = maximise_likelihood(
             "structure", layout, pairs, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
-        forest = problem.sum_of(OnForest(self.name, problem.share(structure.point)))
-        weights = maximise_likelihood("weights", layout, forest, optimiser, self.l2, structure.point.copy, monitor)
+        vectors = {"structure": structure.point}
+        shared = problem.share(structure.point)
+        if self.least_share:
+            forest = problem.sum_of(OnStructure(self.name, self._rule, shared, None, False))
+            vectors["share"] = shares(forest.curvature(), pairs.curvature())
+        admitted = problem.share(vectors["share"]) if self.least_share else None
+        sharpness = self.sharpness if margin else 0.0
+        chosen = problem.sum_of(OnStructure(self.name, self._rule, shared, admitted, False, sharpness))
+        weights = maximise_likelihood("weights", layout, chosen, optimiser, self.l2, structure.point.copy, monitor)
         nodes, edges = pairs.sizes()
         return Learned(
-            {"weights": weights.point, "structure": structure.point},
+            {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
-            {"variables": nodes, "candidate_edges": edges, "forest_edges": forest.sizes()[1]},
+            {"variables": nodes, "candidate_edges": edges, "forest_edges": chosen.sizes()[1]},
         )
 
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
+        admitted = problem.share(vectors["share"]) if self.least_share else None
+        in_tree = self.observed_edges == "tree"
+        return OnStructure(self.name, self._rule, problem.share(vectors["structure"]), admitted, in_tree)
+
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        forest = spanning_forest(problem.reduced(self.name), vectors["structure"])
-        return infer_on_forest(forest, vectors["weights"])
-
-
-def infer_on_forest(graph: ReducedGraph, weights: np.ndarray) -> Inferred:
-    """Marginals and most probable states together."""
-    inference, potentials = ForestInference(graph.scopes), graph.potentials(weights)
-    found, best = inference.marginals(potentials), inference.map_states(potentials)
-    edges = graph.variables[graph.edges]
-    return Inferred(
-        graph.variables, graph.state_start, found.nodes, best.states, edges, found.log_partition, found.verdict
-    )
+        part = self.joint(problem, vectors)
+        graph = part.graph(problem)
+        given = None
+        if part.in_tree:
+            given = np.where(problem.roles == Role.CLAMPED, problem.states, -1)[graph.variables]
+        return infer_exactly(graph, vectors["weights"], width=self.width, given=given)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.ess import infer_on_forest
+from relcrf.backends.exact import infer_exactly
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.inference.result import Observer, silent
@@ -37,8 +37,11 @@ class LocalBackend(AbstractBackend):
         )
         return Learned({"weights": weights.point}, (("weights", weights),), {"variables": alone.sizes()[0]})
 
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
+        return Unary(self.name)
+
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return infer_on_forest(_unary(problem, self.name), vectors["weights"])
+        return infer_exactly(_unary(problem, self.name), vectors["weights"])
 
 
 @dataclass(frozen=True)

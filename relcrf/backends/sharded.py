@@ -13,11 +13,12 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractPart, AbstractSum, Inferred, Problem, Vector
 from relcrf.backends.registry import make
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
 from relcrf.graph.reduction import Role
 from relcrf.graph.shards import SHARD_FACTORS, cut, load_shard
 from relcrf.inference.result import Verdict
-from relcrf.learning.likelihood import ForestLikelihood, PairLikelihood, curvature
+from relcrf.learning.likelihood import AbstractLikelihood, curvature
 from relcrf.settings import names_of
 
 FACTOR_BYTES = 300
@@ -70,7 +71,12 @@ def shard(
 
 
 def infer(problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[str, np.ndarray]) -> Inferred:
-    """The answers of a backend for every shard, put together."""
+    """The answers of a backend for every shard, put together.
+
+    Raises:
+        UsageError: where the backend needs the graph in one piece.
+    """
+    require_pieces(backend)
     named = tuple(sorted((name, problem.share(vector)) for name, vector in vectors.items()))
     settings = {name: getattr(backend, name) for name in names_of(type(backend))}
     task = _Infer(backend.name, tuple(sorted(settings.items())), named)
@@ -92,6 +98,17 @@ def infer(problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[st
     log_partition = float(sum(value for value, _ in answers))
     joined = np.concatenate(edges) if edges else np.empty((0, 2), dtype=np.int32)
     return Inferred(variables, state_start, marginals, states, joined, log_partition, verdict)
+
+
+def require_pieces(backend: AbstractBackend) -> None:
+    """Raises UsageError where the backend needs the graph in one piece."""
+    if backend.undivided:
+        message = (
+            f"backend '{backend.name}' needs the graph in one piece, and it is taken in pieces: {backend.undivided}"
+        )
+        raise UsageError(
+            Diagnostic("E309", message, hint="give more --memory, and no --workers; or change the setting")
+        )
 
 
 def release() -> None:
@@ -121,11 +138,11 @@ class _ShardedSum(AbstractSum):
         return sum(nodes for nodes, _ in found), sum(edges for _, edges in found)
 
 
-_at_work: OrderedDict[tuple[AbstractPart, Path], ForestLikelihood | PairLikelihood] = OrderedDict()
+_at_work: OrderedDict[tuple[AbstractPart, Path], AbstractLikelihood] = OrderedDict()
 """The likelihoods of shards that this process has made, the latest used last."""
 
 
-def _likelihood(part: AbstractPart, path: Path, keep: int) -> ForestLikelihood | PairLikelihood:
+def _likelihood(part: AbstractPart, path: Path, keep: int) -> AbstractLikelihood:
     known = _at_work.pop((part, path), None)
     if known is None:
         while len(_at_work) >= keep:

@@ -26,8 +26,10 @@ from relcrf.cli.output import (
     JsonOption,
     KeepOption,
     MemoryOption,
+    SelectOption,
     SetOption,
     SplitOption,
+    choices,
     console,
     kept_blocks,
     messages,
@@ -86,6 +88,8 @@ def train(
     out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.")],
     backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns.")] = "ess",
     setting: SetOption = None,
+    select: SelectOption = None,
+    by: Annotated[str, typer.Option(help="What --select goes by: log_likelihood or accuracy.")] = "log_likelihood",
     split: SplitOption = None,
     hold: HoldOption = None,
     resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False,
@@ -104,6 +108,10 @@ def train(
     """
     system = make(backend, **settings(setting))
     chosen = dataclasses.asdict(system)  # type: ignore[call-overload]
+    grid = choices(select)
+    for name, values in grid.items():
+        for value in values:
+            make(backend, **{**chosen, name: value})
     loaded = api.load(model)
     run_folder.require_writable(out, resume=resume, force=force)
     started = time.perf_counter()
@@ -116,6 +124,11 @@ def train(
         seconds_ground = time.perf_counter() - started
         hidden = _hidden(grounding, split, hold)
         problem = api.training_problem(grounding, hidden)
+        selected = None
+        if grid:
+            watch.phase("selecting settings")
+            selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
+            chosen |= selected.settings
         identity = run_folder.fingerprint(loaded.text, backend, chosen, problem)
         partial = run_folder.prepare(out, resume=resume)
         monitor = run_folder.Checkpoints(partial, identity, watch.step)
@@ -139,7 +152,10 @@ def train(
     timings = {"ground": seconds_ground, "learn": fit.seconds}
     run_folder.save(learned, out, timings)
     if as_json:
-        print_json({"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings})
+        answer = {"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings}
+        print_json(
+            answer if selected is None else {**answer, "settings": selected.settings, "selection": selected.rows}
+        )
         return
     warn(loaded.warnings)
     _note_default(hidden, split)
@@ -148,6 +164,12 @@ def train(
         note(text)
     if not learned.converged:
         note("learning stopped before it converged; --set max_iterations=1000 allows more")
+    if selected is not None:
+        of_whole = "in whole components" if selected.whole else "among the labels"
+        title = f"settings, judged by {selected.n:,} variables held out {of_whole}"
+        tried = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in selected.rows]
+        table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
+        note("chosen: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
     rows: list[tuple[str, Any]] = [(name.replace("_", " "), value) for name, value in learned.summary.items()]
     table(f"trained by {backend}", ("", ""), [(n, f"{v:,}" if isinstance(v, int) else str(v)) for n, v in rows])
     console.print(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")

@@ -42,6 +42,13 @@ SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
 ]
 
+SelectOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--select", help="Values of a setting to choose from by labels that are held out, as l2=0.1,1,10; repeatable."
+    ),
+]
+
 KeepOption = Annotated[
     Path | None, typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not.")
 ]
@@ -121,6 +128,16 @@ def settings(pairs: Sequence[str] | None) -> dict[str, str]:
             raise UsageError(Diagnostic("E306", f"'{pair}' is no setting", hint="write --set name=value"))
         out[name.strip()] = value.strip()
     return out
+
+
+def choices(pairs: Sequence[str] | None) -> dict[str, list[str]]:
+    """`name=value,value` texts as a mapping to the values.
+
+    Raises:
+        UsageError: where one has no `=`.
+    """
+    found = settings(pairs).items()
+    return {name: [value.strip() for value in values.split(",") if value.strip()] for name, values in found}
 
 
 def kept_blocks(folder: Path | None) -> SavedBlocks | None:

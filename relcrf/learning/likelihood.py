@@ -7,6 +7,7 @@ expectations, given what is observed, and `log Z` given it stands in the place o
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -45,9 +46,59 @@ def evidence_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
     return out
 
 
+class AbstractLikelihood(ABC):
+    """A sum over the components of a graph, as a function of the weights: minus a log-likelihood, or another loss.
+
+    Args:
+        states: the observed states, shape (n_nodes,); -1 where latent.
+    """
+
+    graph: ReducedGraph
+    states: np.ndarray
+
+    @abstractmethod
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at weights of shape (layout.size,)."""
+
+
+class AbstractJointLikelihood(AbstractLikelihood):
+    """`log Z(e, w) - score(x, e, w)`: of all nodes together.
+
+    Args:
+        known: nodes whose states are given and not asked for, shape (n_nodes,), bool; None is none.
+    """
+
+    known: np.ndarray | None
+
+    @abstractmethod
+    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Log partition and expected pattern counts, with `added` to the flat node tables of log potentials."""
+
+    @cached_property
+    def observed_counts(self) -> np.ndarray:
+        """Pattern counts of the observed states, shape (layout.size,)."""
+        return self.graph.state_counts(self.states)
+
+    @cached_property
+    def _given(self) -> np.ndarray | None:
+        return None if self.known is None else evidence_tables(self.graph, np.where(self.known, self.states, -1))
+
+    @cached_property
+    def _evidence(self) -> np.ndarray:
+        return evidence_tables(self.graph, self.states)
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        log_partition, expected = self.expectation(weights, self._given)
+        if (self.states >= 0).all():
+            # The score is linear in the weights, and the observed counts are its coefficients.
+            return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
+        clamped, observed = self.expectation(weights, self._evidence)
+        return log_partition - clamped, expected - observed
+
+
 @dataclass(frozen=True, eq=False)
-class ForestLikelihood:
-    """`log Z(e, w) - score(x, e, w)` where the graph's edges form a forest.
+class ForestLikelihood(AbstractJointLikelihood):
+    """Where the graph's edges form a forest, exactly.
 
     The tables of edges are made, summed out and counted a few at a time, while they are in a core's cache; see
     `kernels/forest.py`. Not for two threads at once.
@@ -57,22 +108,24 @@ class ForestLikelihood:
     Args:
         plan: of the forest.
         graph: in the plan's order.
-        states: the observed states in that order, shape (n_nodes,); -1 where latent.
+        states, known: in that order.
     """
 
     plan: ForestPlan
     graph: ReducedGraph
     states: np.ndarray
+    known: np.ndarray | None = None
 
     @classmethod
-    def of(cls, graph: ReducedGraph, states: np.ndarray) -> ForestLikelihood:
+    def of(cls, graph: ReducedGraph, states: np.ndarray, known: np.ndarray | None = None) -> ForestLikelihood:
         """The likelihood of states of shape (n_nodes,) in the graph's own order.
 
         Raises:
             ValueError: where the edges have a cycle.
         """
         plan = ForestPlan.of(graph.scopes)
-        return cls(plan, graph.arranged(plan.order, plan.edge[plan.edge >= 0]), states[plan.order])
+        known = None if known is None else known[plan.order]
+        return cls(plan, graph.arranged(plan.order, plan.edge[plan.edge >= 0]), states[plan.order], known)
 
     @cached_property
     def _sweep(self) -> ForestSweep:
@@ -100,26 +153,9 @@ class ForestLikelihood:
         cell[:-1][self.plan.edge >= 0] = place[of_edge]
         return self.graph.with_edges(first[order]), cell
 
-    @cached_property
-    def _observed_counts(self) -> np.ndarray:
-        return self.graph.state_counts(self.states)
-
-    @cached_property
-    def _evidence(self) -> np.ndarray:
-        return evidence_tables(self.graph, self.states)
-
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        log_partition, expected = self._run(weights, None)
-        if (self.states >= 0).all():
-            # The score is linear in the weights, and the observed counts are its coefficients.
-            return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
-        clamped, observed = self._run(weights, self._evidence)
-        return log_partition - clamped, expected - observed
-
-    def _run(self, weights: np.ndarray, evidence: np.ndarray | None) -> tuple[float, np.ndarray]:
-        """Log partition and expected counts, of all or given the evidence."""
+    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
         counts = np.zeros((LANES, self.graph.graph.layout.size))
-        tables = _WeightedTables(self.graph, self._first_edge, self._classes, weights, evidence, counts)
+        tables = _WeightedTables(self.graph, self._first_edge, self._classes, weights, added, counts)
         return self._sweep.marginals(tables), counts.sum(axis=0)
 
 
@@ -129,7 +165,7 @@ class _WeightedTables(AbstractForestTables):
 
     Args:
         classes: see `ForestLikelihood`.
-        evidence: added to the node tables; None is nothing.
+        added: to the node tables; None is nothing.
         counts: one row a lane, shape (LANES, layout.size).
     """
 
@@ -137,7 +173,7 @@ class _WeightedTables(AbstractForestTables):
     first_edge: np.ndarray
     classes: tuple[ReducedGraph, np.ndarray] | None
     weights: np.ndarray
-    evidence: np.ndarray | None
+    added: np.ndarray | None
     counts: np.ndarray
 
     def _edges(self, block: Block) -> tuple[int, int]:
@@ -145,8 +181,8 @@ class _WeightedTables(AbstractForestTables):
 
     def node_potentials(self, block: Block, out: np.ndarray) -> None:
         self.graph.node_log_potentials(self.weights, *block, out)
-        if self.evidence is not None:
-            out += self.evidence[self.graph.state_start[block[0]] : self.graph.state_start[block[1]]]
+        if self.added is not None:
+            out += self.added[self.graph.state_start[block[0]] : self.graph.state_start[block[1]]]
 
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
         self.graph.edge_log_potentials(self.weights, *self._edges(block), out)
@@ -168,21 +204,21 @@ class _WeightedTables(AbstractForestTables):
 
 
 @dataclass(frozen=True, eq=False)
-class InferredLikelihood:
-    """`log Z(e, w) - score(x, e, w)` of any graph, by a method of inference; exact where the method is.
+class InferredLikelihood(AbstractJointLikelihood):
+    """Of any graph, by a method of inference; exact where the method is.
 
     With latent or partly observed states there are two runs, one free and one with the observed states clamped, and the
     gradient is the difference of their expected counts (Quattoni et al. 2007, equation 4). Where the method is
     loopy belief propagation, value and gradient belong together at its fixed points (Bethe); mean field's do not quite.
 
     Args:
-        states: the observed states, shape (n_nodes,); -1 where latent.
         method: makes the method for the graph's scopes.
     """
 
     graph: ReducedGraph
     states: np.ndarray
     method: Callable[[Scopes], AbstractInference]
+    known: np.ndarray | None = None
 
     @cached_property
     def _compact(self) -> ReducedGraph:
@@ -192,34 +228,20 @@ class InferredLikelihood:
     def _inference(self) -> AbstractInference:
         return self.method(self._compact.scopes)
 
-    @cached_property
-    def _observed_counts(self) -> np.ndarray:
-        return self.graph.state_counts(self.states)
-
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        potentials = self._compact.potentials(weights)
-        log_partition, expected = self._run(potentials)
-        if (self.states >= 0).all():
-            return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
-        clamped, observed = self._run(potentials.given(self._compact.scopes, self.states))
-        return log_partition - clamped, expected - observed
-
-    def _run(self, potentials: Potentials) -> tuple[float, np.ndarray]:
-        found = self._inference.marginals(potentials)
+    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
+        nodes, factors = self._compact.potentials(weights)
+        found = self._inference.marginals(Potentials(nodes if added is None else nodes + added, factors))
         return found.log_partition, self._compact.counts(Potentials(found.nodes, found.factors))
 
 
 @dataclass(frozen=True)
-class PairLikelihood:
+class PairLikelihood(AbstractLikelihood):
     """Minus the sum over edges of `log P(x_i, x_j | e)`, each pair a model of its own with both ends' features.
 
     A node without edges counts once, alone. The weights are shared over all pairs of all templates.
 
     Source: Chechetka & Guestrin (2010), equation (9), relational form of section 5. Where several relations join the
     same two variables, their factors are taken together.
-
-    Args:
-        states: as in `ForestLikelihood`.
     """
 
     graph: ReducedGraph

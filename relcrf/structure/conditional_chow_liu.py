@@ -1,16 +1,21 @@
-"""Conditional Chow-Liu: a spanning forest for this evidence, by the information that each pair shares under it.
+"""Conditional Chow-Liu: the edges for this evidence, by the information that each pair shares under it.
 
-Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form).
+Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form); structure
+regularisation: section 4.2.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import pairs
 from relcrf.learning.likelihood import pair_tables
+from relcrf.structure.edge_values import edge_values
 from relcrf.structure.spanning_forest import maximum_spanning_forest
+from relcrf.structure.thin_graph import thin_graph
 
 
 def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.ndarray:
@@ -27,7 +32,48 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
     return information
 
 
+@dataclass(frozen=True)
+class EdgeRule:
+    """Which edges act, given what each is worth.
+
+    Args:
+        width: treewidth: 1 is a forest, of the largest total information; above it, edges that together fit into cliques of
+            `width + 1` nodes, chosen greedily.
+        least_information: edges of fewer nats are left out.
+        least_share: edges are left out whose features were chosen for fewer of the training's candidates; see `shares`.
+    """
+
+    width: int = 1
+    least_information: float = 0.0
+    least_share: float = 0.0
+
+    def chosen(self, graph: ReducedGraph, information: np.ndarray, shares: np.ndarray | None = None) -> ReducedGraph:
+        """The graph with only the edges that act.
+
+        Args:
+            information: of each edge, shape (n_edges,).
+            shares: of each weight, shape (layout.size,); None admits all edges.
+        """
+        admitted = information >= self.least_information
+        if shares is not None:
+            admitted &= edge_values(graph, shares) >= self.least_share
+        if not admitted.all():
+            graph, information = graph.with_edges(np.flatnonzero(admitted)), information[admitted]
+        if self.width == 1:
+            return graph.with_edges(maximum_spanning_forest(graph.n_nodes, graph.edges, information))
+        return graph.with_edges(thin_graph(graph.n_nodes, graph.edges, information, self.width))
+
+
 def spanning_forest(graph: ReducedGraph, structure_weights: np.ndarray) -> ReducedGraph:
     """The graph with only the edges of the maximum spanning forest of `edge_information`."""
-    information = edge_information(graph, structure_weights)
-    return graph.with_edges(maximum_spanning_forest(graph.n_nodes, graph.edges, information))
+    return EdgeRule().chosen(graph, edge_information(graph, structure_weights))
+
+
+def shares(chosen: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """For each weight the share of its feature's occurrences, weighted by squares, that were on chosen edges.
+
+    Args:
+        chosen, candidates: `curvature` of the graphs with the chosen and with all edges, shape (layout.size,).
+    """
+    seen = candidates > 0.0
+    return np.asarray(np.divide(chosen, candidates, where=seen, out=np.zeros_like(chosen)))

@@ -5,7 +5,7 @@ import pytest
 from tables import small_web
 
 import relcrf
-from relcrf.backends import pseudo
+from relcrf.backends import whole_graph
 from relcrf.errors import UsageError
 from relcrf.resources import shipped
 
@@ -35,6 +35,6 @@ def test_an_unknown_inference_is_told_before_work_begins(web, model):
 
 def test_tables_beyond_memory_are_refused(web, model, monkeypatch):
     fit = model.fit(web, "pseudo")
-    monkeypatch.setattr(pseudo, "MAX_CELLS", 10)
+    monkeypatch.setattr(whole_graph, "MAX_CELLS", 10)
     with pytest.raises(UsageError, match=r"E308[\s\S]*more than 10 cells"):
         fit.predict(web)

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import dense_features, joint_score, random_graph
+from objectives import finite_differences, problem
 
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
@@ -26,27 +27,8 @@ from relcrf.learning.likelihood import (
 )
 
 
-def problem(seed, forest):
-    rng = np.random.default_rng(seed)
-    graph = random_graph(rng, n_variables=6, forest=forest, max_arity=2)
-    roles = np.where(rng.random(graph.n_variables) < 0.2, Role.CLAMPED, Role.FREE).astype(np.int8)
-    states = np.array([rng.integers(k) for k in graph.cardinality])
-    reduced = reduce_graph(graph, roles, states)
-    return reduced, states[reduced.variables], rng.normal(size=graph.layout.size)
-
-
 def make(kind, graph, states):
     return kind.of(graph, states) if kind is ForestLikelihood else kind(graph, states)
-
-
-def finite_differences(objective, point, step=1e-5):
-    out = np.empty_like(point)
-    for k in range(len(point)):
-        ahead, behind = point.copy(), point.copy()
-        ahead[k] += step
-        behind[k] -= step
-        out[k] = (objective(ahead)[0] - objective(behind)[0]) / (2 * step)
-    return out
 
 
 @pytest.mark.parametrize("seed", range(15))

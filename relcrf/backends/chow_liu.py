@@ -1,0 +1,93 @@
+"""The fixed tree: one structure for all evidence, by the information in the training labels; the baseline of ESS-CRF."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractPart,
+    Inferred,
+    Learned,
+    Monitor,
+    Problem,
+    Vector,
+    maximise_likelihood,
+)
+from relcrf.backends.exact import exact_likelihood, infer_exactly
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.inference.result import Observer, silent
+from relcrf.learning.lbfgs import Lbfgs
+from relcrf.learning.likelihood import AbstractJointLikelihood
+from relcrf.structure.chow_liu import JointCounts, information
+from relcrf.structure.conditional_chow_liu import EdgeRule
+from relcrf.structure.edge_values import edge_values
+
+
+@dataclass(frozen=True)
+class Counts(AbstractPart):
+    """How often pairs have which states."""
+
+    backend: str
+    k: int
+
+    def likelihood(self, problem: Problem) -> JointCounts:
+        graph = problem.reduced(self.backend)
+        return JointCounts(graph, problem.states[graph.variables], self.k)
+
+
+@dataclass(frozen=True)
+class OnTree(AbstractPart):
+    """The forest of the largest information, which each weight has for its feature."""
+
+    backend: str
+    information: Vector
+
+    def graph(self, problem: Problem) -> ReducedGraph:
+        graph = problem.reduced(self.backend)
+        return EdgeRule().chosen(graph, edge_values(graph, self.information.get()))
+
+    def likelihood(self, problem: Problem) -> AbstractJointLikelihood:
+        graph = self.graph(problem)
+        return exact_likelihood(graph, problem.states[graph.variables])
+
+
+@dataclass(frozen=True)
+class ChowLiuBackend(AbstractBackend):
+    """A forest by the mutual information of each template's and key's pairs in the training labels, then exact maximum
+    likelihood on it, with the model's own features. In propositional models the tree is the same for every row.
+
+    For the settings see `EssBackend`.
+    """
+
+    name: ClassVar[str] = "chow-liu"
+    l2: float = 1.0
+    max_iterations: int = 200
+    tolerance: float = 1e-5
+
+    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+            message = "backend 'chow-liu' cannot learn latent attributes: it counts the states of pairs"
+            raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
+        layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
+        _, counts = problem.sum_of(Counts(self.name, k))(layout.initial())
+        found = information(counts, layout, k)
+        tree = problem.sum_of(OnTree(self.name, problem.share(found)))
+        optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+        weights = maximise_likelihood("weights", layout, tree, optimiser, self.l2, layout.initial, monitor)
+        nodes, edges = tree.sizes()
+        return Learned(
+            {"weights": weights.point, "information": found},
+            (("weights", weights),),
+            {"variables": nodes, "tree_edges": edges},
+        )
+
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnTree:
+        return OnTree(self.name, problem.share(vectors["information"]))
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        return infer_exactly(self.joint(problem, vectors).graph(problem), vectors["weights"])

@@ -1,0 +1,87 @@
+"""All factors at once, by a method of inference with a name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.base import AbstractPart, Inferred, Problem
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.reduction import ReducedGraph, reduce_graph
+from relcrf.graph.scopes import Scopes
+from relcrf.inference.choice import METHODS, make, settings_of
+from relcrf.inference.clique_tree import CliqueTooLarge
+from relcrf.inference.result import AbstractInference, Observer, silent
+from relcrf.learning.likelihood import InferredLikelihood
+
+MAX_CELLS = 1 << 27
+"""Cells of all factor tables together: a gigabyte."""
+
+WITH_MARGINALS = tuple(name for name in METHODS if name != "dual")
+"""Methods that give marginals."""
+
+WITH_PARTITION = tuple(name for name in WITH_MARGINALS if name != "gibbs")
+"""Methods that give a log partition besides, or an estimate of it."""
+
+
+@dataclass(frozen=True)
+class WholeGraph(AbstractPart):
+    """The graph of the free variables with all its factors.
+
+    Args:
+        backend: whose name messages tell.
+        inference: the method's name.
+        settings: of it, by name; what it does not have is left out.
+    """
+
+    backend: str
+    inference: str
+    settings: tuple[tuple[str, Any], ...] = ()
+
+    def method(self, scopes: Scopes, observe: Observer = silent) -> AbstractInference:
+        known = settings_of(METHODS[self.inference])
+        return make(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
+
+    def graph(self, problem: Problem) -> ReducedGraph:
+        graph = reduce_graph(problem.graph, problem.roles, problem.states)
+        if graph.scopes.table_start[-1] > MAX_CELLS:
+            message = f"backend '{self.backend}' would need factor tables of more than {MAX_CELLS} cells"
+            hint = "narrow the 'where' of the largest template, or use --backend ess"
+            raise UsageError(Diagnostic("E308", message, hint=hint))
+        return graph
+
+    def likelihood(self, problem: Problem) -> InferredLikelihood:
+        graph = self.graph(problem)
+        return InferredLikelihood(graph, problem.states[graph.variables], self.method)
+
+    def infer(self, problem: Problem, weights: np.ndarray, observe: Observer) -> Inferred:
+        """Marginals and a most probable joint state."""
+        graph = self.graph(problem).with_agreements()
+        inference, potentials = self.method(graph.scopes, observe), graph.potentials(weights)
+        try:
+            found = inference.marginals(potentials)
+            interrupted = found.verdict.status == "interrupted"
+            states = _modes(graph, found.nodes) if interrupted else inference.map_states(potentials).states
+        except CliqueTooLarge as error:
+            message = f"backend '{self.backend}' cannot infer here by '{self.inference}': {error}"
+            raise UsageError(Diagnostic("E308", message, hint="use --set inference=auto, bp or gibbs")) from None
+        return Inferred(
+            variables=graph.variables,
+            state_start=graph.state_start,
+            marginals=found.nodes,
+            map_states=states,
+            edges=graph.variables[graph.edges],
+            log_partition=found.log_partition,
+            verdict=found.verdict,
+        )
+
+
+def _modes(graph: ReducedGraph, marginals: np.ndarray) -> np.ndarray:
+    """The most probable state of each node alone, shape (n_nodes,), int32."""
+    states = np.empty(graph.n_nodes, dtype=np.int32)
+    for k in np.unique(graph.cardinality):
+        nodes = np.flatnonzero(graph.cardinality == k)
+        states[nodes] = marginals[graph.state_start[nodes, None] + np.arange(k)].argmax(axis=1)
+    return states

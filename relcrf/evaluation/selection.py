@@ -1,0 +1,164 @@
+"""Settings of a backend, chosen by labels that are held out of the training."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, Monitor, Problem
+from relcrf.backends.registry import make
+from relcrf.errors import DataError, Diagnostic, UsageError, listing
+from relcrf.graph.components import components
+from relcrf.graph.reduction import Role
+from relcrf.learning.lbfgs import State
+
+COMPONENTS = 20
+"""With so many, whole ones are held out: rows that nothing joins."""
+
+MEASURES = ("log_likelihood", "accuracy")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One combination of settings.
+
+    Args:
+        log_likelihood: of the held-out labels, a mean over variables, in nats: of all of a component's together where whole
+            components are held out, else of each alone given all that is not held out.
+        accuracy: share of them whose most probable state is right.
+    """
+
+    settings: Mapping[str, Any]
+    log_likelihood: float
+    accuracy: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What was tried, and the best.
+
+    Args:
+        settings: of the best trial, all that were varied; of equals the first.
+        n: how many variables were held out. whole: whether in whole components.
+    """
+
+    settings: dict[str, Any]
+    trials: tuple[Trial, ...]
+    n: int
+    whole: bool
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """Each trial: its settings and its figures."""
+        figures = ("log_likelihood", "accuracy", "seconds")
+        return [{**trial.settings, **{name: getattr(trial, name) for name in figures}} for trial in self.trials]
+
+
+def select(
+    problem: Problem,
+    backend: str,
+    grid: Mapping[str, Sequence[Any]],
+    *,
+    hold: float = 0.2,
+    seed: int = 0,
+    by: str = "log_likelihood",
+    watch: Callable[[Trial], None] = lambda trial: None,
+    **settings: Any,
+) -> Selection:
+    """Tries every combination of a grid on a part of the labels, and judges it by the rest.
+
+    Where the labelled variables are in `COMPONENTS` components or more, whole ones are held out; else variables
+    at random, and the others are evidence. A stage of learning that does not depend on what differs is not done anew.
+
+    Args:
+        problem: of training.
+        grid: for settings of the backend the values to try.
+        hold: share of the components or variables that is held out, above 0 and below 1.
+        by: `log_likelihood` or `accuracy`.
+        settings: the same for all.
+
+    Raises:
+        UsageError: for a setting that the backend does not have, or one without values.
+        DataError: where there is too little to hold out.
+    """
+    if by not in MEASURES or not 0.0 < hold < 1.0:
+        message = f"settings are not selected by '{by}' with a share of {hold} held out"
+        raise UsageError(Diagnostic("E317", message, hint=f"by {listing(MEASURES)}, and a share between 0 and 1"))
+    for name, values in grid.items():
+        if not len(values):
+            raise UsageError(Diagnostic("E317", f"setting '{name}' has no values to select from", hint="give some"))
+    choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+    systems = [make(backend, **{**settings, **choice}) for choice in choices]
+    held, whole = _held_out(problem, hold, seed)
+    learning = replace(problem, roles=np.where(held, Role.ABSENT, problem.roles).astype(np.int8))
+    labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
+    asking = replace(problem, roles=np.where(labelled & ~held, Role.CLAMPED, problem.roles).astype(np.int8))
+    trials = []
+    known: dict[tuple[Any, ...], State] = {}
+    for choice, system in zip(choices, systems, strict=True):
+        started = time.perf_counter()
+        vectors = system.fit(learning, _Memory(system, known)).vectors
+        found = system.infer(asking, vectors)
+        truth = problem.states[found.variables]
+        scored = np.flatnonzero(held[found.variables])
+        cells = found.state_start[:-1][scored] + truth[scored]
+        with np.errstate(divide="ignore"):
+            likelihood = float(np.log(found.marginals[cells]).mean())
+        if whole:
+            likelihood = -asking.sum_of(system.joint(asking, vectors))(vectors["weights"])[0] / len(scored)
+        right = np.maximum.reduceat(found.marginals, found.state_start[:-1])[scored] == found.marginals[cells]
+        # What cannot be told from the worst is the worst: a probability that is no number.
+        likelihood = likelihood if np.isfinite(likelihood) else -np.inf
+        trials.append(Trial(choice, likelihood, float(right.mean()), time.perf_counter() - started))
+        watch(trials[-1])
+    best = max(trials, key=lambda trial: float(getattr(trial, by)))
+    chosen = {name: getattr(systems[trials.index(best)], name) for name in grid}
+    return Selection(chosen, tuple(trials), int(held.sum()), whole)
+
+
+def _held_out(problem: Problem, hold: float, seed: int) -> tuple[np.ndarray, bool]:
+    """The variables that are held out, shape (n_variables,), bool; and whether in whole components."""
+    labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
+    component = components(problem.graph, problem.roles)
+    roots = np.unique(component[labelled])
+    rng = np.random.default_rng(seed)
+    whole = len(roots) >= COMPONENTS
+    among = roots if whole else np.flatnonzero(labelled)
+    n = round(hold * len(among))
+    if not 0 < n < len(among):
+        message = f"{len(among)} labels are too few to select settings by"
+        raise DataError(Diagnostic("E226", message, hint="label more things, or say the settings"))
+    chosen = rng.permutation(among)[:n]
+    if whole:
+        return labelled & np.isin(component, chosen), True
+    held = np.zeros(len(labelled), dtype=bool)
+    held[chosen] = True
+    return held, False
+
+
+class _Memory(Monitor):
+    """Restores a stage that was done with the same settings, as far as it depends on them."""
+
+    def __init__(self, system: AbstractBackend, known: dict[tuple[Any, ...], State]) -> None:
+        self._system, self._known = system, known
+
+    def _key(self, stage: str) -> tuple[Any, ...] | None:
+        if stage not in self._system.without:
+            return None
+        names = sorted(set(vars(self._system)) - set(self._system.without[stage]))
+        return (stage, *(getattr(self._system, name) for name in names))
+
+    def restore(self, stage: str) -> State | None:
+        key = self._key(stage)
+        return None if key is None else self._known.get(key)
+
+    def step(self, stage: str, state: State, max_iterations: int) -> None:
+        key = self._key(stage)
+        if key is not None and state.status != "running":
+            self._known[key] = state

@@ -1,0 +1,40 @@
+"""The margin loss against its definition over all joint states, and its gradient against finite differences."""
+
+import itertools
+
+import numpy as np
+import pytest
+from objectives import finite_differences, problem
+
+from relcrf.inference.enumeration import Enumeration
+from relcrf.learning.likelihood import ForestLikelihood, InferredLikelihood
+from relcrf.learning.margin import MarginLoss
+
+
+def margins(graph, weights, states):
+    """score + cost of every joint state, less the score of the observed one."""
+    potentials = graph.potentials(weights)
+    own = graph.scopes.score(potentials, states)
+    every = (np.array(s, dtype=np.int32) for s in itertools.product(*(range(k) for k in graph.cardinality)))
+    return np.array([graph.scopes.score(potentials, s) + (s != states).sum() - own for s in every])
+
+
+def losses(graph, states, sharpness):
+    return [
+        MarginLoss(ForestLikelihood.of(graph, states), sharpness),
+        MarginLoss(InferredLikelihood(graph, states, Enumeration), sharpness),
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("sharpness", [1.0, 10.0])
+def test_the_smoothed_hinge(seed, sharpness):
+    graph, states, weights = problem(seed, forest=True)
+    found = margins(graph, weights, states)
+    smoothed = np.log(np.exp(sharpness * (found - found.max())).sum()) / sharpness + found.max()
+    hinge = found.max()
+    for loss in losses(graph, states, sharpness):
+        value, gradient = loss(weights)
+        assert value == pytest.approx(smoothed, rel=1e-9, abs=1e-9)
+        assert hinge - 1e-9 <= value <= hinge + np.log(graph.cardinality).sum() / sharpness + 1e-9
+        np.testing.assert_allclose(gradient, finite_differences(loss, weights), rtol=1e-4, atol=1e-5)

@@ -5,7 +5,8 @@
 Digits (1,797 images, 100 labelled, models/digits.rcrf) and Olivetti faces (400 images of 40 people, 3 of each labelled,
 models/faces.rcrf). All models learn from the labelled images and label the rest; the labels are evidence then. `ess_best` is
 the treewidth that inner folds choose, 3, 2 or 1 (of faces 2 or 1: a clique of four has 40^4 states): five parts of the
-labelled images are each taken for unlabelled in turn. `dense` is the better of its two ways of learning, Bethe likelihood and pseudo-likelihood, as the test says.
+labelled images are each taken for unlabelled in turn. `dense` is the better of its two ways of learning, Bethe likelihood and
+pseudo-likelihood, as the test says.
 Speedups are CPU time of that way / CPU time of `ess`.
 """
 

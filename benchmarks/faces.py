@@ -40,7 +40,7 @@ METHODS = (
 )
 INNER = 5
 REPEATS = 3
-"""Times are the least of so many runs: those of one run are near a hundredth of a second."""
+"""Times are near a hundredth of a second: the least of so many runs counts."""
 
 
 def measure(
@@ -63,15 +63,8 @@ def measure(
         if seed == seeds[0]:
             warm(model, grounding, (*METHODS, *(Method("ess", "ess", choice, PLAIN) for choice in choices)), fold)
         for method in methods:
-            outcomes[method.name].append(quickest([crf(model, grounding, method, fold) for _ in range(REPEATS)]))
+            outcomes[method.name].append(crf(model, grounding, method, fold, repeats=REPEATS))
     return outcomes
-
-
-def quickest(runs: Sequence[Outcome]) -> Outcome:
-    """One outcome of the same work done several times."""
-    learn, infer = min(o.learn for o in runs), min(o.infer for o in runs)
-    first = runs[0]
-    return Outcome(first.error, first.log_likelihood, learn, infer, first.chosen)
 
 
 def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:

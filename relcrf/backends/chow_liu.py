@@ -23,9 +23,8 @@ from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import AbstractJointLikelihood
-from relcrf.structure.chow_liu import JointCounts, information
 from relcrf.structure.conditional_chow_liu import EdgeRule
-from relcrf.structure.edge_values import edge_values
+from relcrf.structure.edge_kinds import JointCounts, edge_values, information
 
 
 @dataclass(frozen=True)
@@ -74,8 +73,10 @@ class ChowLiuBackend(AbstractBackend):
             message = "backend 'chow-liu' cannot learn latent attributes: it counts the states of pairs"
             raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
         layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
-        _, counts = problem.sum_of(Counts(self.name, k))(layout.initial())
-        found = information(counts, layout, k)
+        shape = sum(block.n_features for block in layout.blocks) * k * k
+        _, counts = problem.sum_of(Counts(self.name, k))(np.zeros(shape))
+        n_keys = {group.block: group.features.n_blocks for group in problem.graph.groups}
+        found = information(counts, layout, k, n_keys)
         tree = problem.sum_of(OnTree(self.name, problem.share(found)))
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         weights = maximise_likelihood("weights", layout, tree, optimiser, self.l2, layout.initial, monitor)

@@ -28,7 +28,8 @@ from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
-from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information, shares
+from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information
+from relcrf.structure.edge_kinds import KindCounts
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,12 @@ class Pairs(AbstractPart):
 
     backend: str
 
+    def graph(self, problem: Problem) -> ReducedGraph:
+        """The nodes with all edges."""
+        return problem.reduced(self.backend)
+
     def likelihood(self, problem: Problem) -> PairLikelihood:
-        graph = problem.reduced(self.backend)
+        graph = self.graph(problem)
         return PairLikelihood(graph, problem.states[graph.variables])
 
 
@@ -70,6 +75,17 @@ class OnStructure(AbstractPart):
         known = problem.roles[graph.variables] == Role.CLAMPED if self.in_tree else None
         joint = exact_likelihood(graph, problem.states[graph.variables], known, width=self.rule.width)
         return MarginLoss(joint, self.sharpness) if self.sharpness else joint
+
+
+@dataclass(frozen=True)
+class Kinds(AbstractPart):
+    """How many edges of a graph are of each kind."""
+
+    of: Pairs | OnStructure
+
+    def likelihood(self, problem: Problem) -> KindCounts:
+        graph = self.of.graph(problem)
+        return KindCounts(graph, problem.states[graph.variables])
 
 
 @dataclass(frozen=True)
@@ -139,17 +155,20 @@ class EssBackend(AbstractBackend):
         vectors = {"structure": structure.point}
         shared = problem.share(structure.point)
         if self.least_share:
-            forest = problem.sum_of(OnStructure(self.name, self._rule, shared, None, False))
-            vectors["share"] = shares(forest.curvature(), pairs.curvature())
+            plain = OnStructure(self.name, self._rule, shared, None, False)
+            (_, chosen), (_, candidates) = (
+                problem.sum_of(Kinds(part))(layout.initial()) for part in (plain, Pairs(self.name))
+            )
+            vectors["share"] = chosen / np.maximum(candidates, 1.0)
         admitted = problem.share(vectors["share"]) if self.least_share else None
         sharpness = self.sharpness if margin else 0.0
-        chosen = problem.sum_of(OnStructure(self.name, self._rule, shared, admitted, False, sharpness))
-        weights = maximise_likelihood("weights", layout, chosen, optimiser, self.l2, structure.point.copy, monitor)
+        structured = problem.sum_of(OnStructure(self.name, self._rule, shared, admitted, False, sharpness))
+        weights = maximise_likelihood("weights", layout, structured, optimiser, self.l2, structure.point.copy, monitor)
         nodes, edges = pairs.sizes()
         return Learned(
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
-            {"variables": nodes, "candidate_edges": edges, "forest_edges": chosen.sizes()[1]},
+            {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:

@@ -101,7 +101,7 @@ def select(
     asking = replace(problem, roles=np.where(labelled & ~held, Role.CLAMPED, problem.roles).astype(np.int8))
     trials = []
     known: dict[tuple[Any, ...], State] = {}
-    for choice, system in zip(choices, systems, strict=True):
+    for system in systems:
         started = time.perf_counter()
         vectors = system.fit(learning, _Memory(system, known)).vectors
         found = system.infer(asking, vectors)
@@ -115,11 +115,17 @@ def select(
         right = np.maximum.reduceat(found.marginals, found.state_start[:-1])[scored] == found.marginals[cells]
         # What cannot be told from the worst is the worst: a probability that is no number.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
-        trials.append(Trial(choice, likelihood, float(right.mean()), time.perf_counter() - started))
+        trials.append(
+            Trial(
+                {name: getattr(system, name) for name in grid},
+                likelihood,
+                float(right.mean()),
+                time.perf_counter() - started,
+            )
+        )
         watch(trials[-1])
     best = max(trials, key=lambda trial: float(getattr(trial, by)))
-    chosen = {name: getattr(systems[trials.index(best)], name) for name in grid}
-    return Selection(chosen, tuple(trials), int(held.sum()), whole)
+    return Selection(dict(best.settings), tuple(trials), int(held.sum()), whole)
 
 
 def _held_out(problem: Problem, hold: float, seed: int) -> tuple[np.ndarray, bool]:

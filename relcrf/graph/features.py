@@ -61,6 +61,16 @@ class AbstractFeatures(ABC):
     def rows_are_equal(self) -> bool:
         return False
 
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks of columns there are, each of as many features, of which a row has one."""
+        return 1
+
+    def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
+        """The block of each row, shape (n,)."""
+        chosen = np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
+        return np.zeros(len(chosen), dtype=np.int32)
+
 
 @dataclass(frozen=True)
 class Ones(AbstractFeatures):
@@ -153,6 +163,13 @@ class Keyed(AbstractFeatures):
     def arrays(self) -> tuple[np.ndarray, ...]:
         return self.key, self.values
 
+    @property
+    def n_blocks(self) -> int:
+        return self.n_keys
+
+    def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
+        return np.asarray(self.key[rows])
+
     def _values(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.values[rows] if len(self.values) else self.values
 
@@ -243,6 +260,13 @@ class Tiled(AbstractFeatures):
     @property
     def rows_are_equal(self) -> bool:
         return self.tile.rows_are_equal
+
+    @property
+    def n_blocks(self) -> int:
+        return self.tile.n_blocks
+
+    def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
+        return self.tile.block_of(self._rows(rows))
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         return self.tile.arrays()

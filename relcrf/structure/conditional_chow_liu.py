@@ -13,7 +13,7 @@ import numpy as np
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import pairs
 from relcrf.learning.likelihood import pair_tables
-from relcrf.structure.edge_values import edge_values
+from relcrf.structure.edge_kinds import edge_values
 from relcrf.structure.spanning_forest import maximum_spanning_forest
 from relcrf.structure.thin_graph import thin_graph
 
@@ -40,7 +40,7 @@ class EdgeRule:
         width: treewidth: 1 is a forest, of the largest total information; above it, edges that together fit into cliques of
             `width + 1` nodes, chosen greedily.
         least_information: edges of fewer nats are left out.
-        least_share: edges are left out whose features were chosen for fewer of the training's candidates; see `shares`.
+        least_share: edges are left out of whose kind a smaller share of the training's candidates was chosen.
     """
 
     width: int = 1
@@ -52,7 +52,7 @@ class EdgeRule:
 
         Args:
             information: of each edge, shape (n_edges,).
-            shares: of each weight, shape (layout.size,); None admits all edges.
+            shares: of each weight's kind, shape (layout.size,); None admits all edges.
         """
         admitted = information >= self.least_information
         if shares is not None:
@@ -67,13 +67,3 @@ class EdgeRule:
 def spanning_forest(graph: ReducedGraph, structure_weights: np.ndarray) -> ReducedGraph:
     """The graph with only the edges of the maximum spanning forest of `edge_information`."""
     return EdgeRule().chosen(graph, edge_information(graph, structure_weights))
-
-
-def shares(chosen: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    """For each weight the share of its feature's occurrences, weighted by squares, that were on chosen edges.
-
-    Args:
-        chosen, candidates: `curvature` of the graphs with the chosen and with all edges, shape (layout.size,).
-    """
-    seen = candidates > 0.0
-    return np.asarray(np.divide(chosen, candidates, where=seen, out=np.zeros_like(chosen)))

@@ -79,7 +79,7 @@ def test_more_width_is_worth_more_in_total(graph):
     assert two >= one
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_is_near_the_best_of_width_2(seed):
     rng = np.random.default_rng(seed)
     n = 6

@@ -1,0 +1,118 @@
+"""Kinds of edges: the template of a factor and its key. What is known of a kind is a number for each of its weights.
+
+So it moves with the weights to other data, whose keys have other numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGroup
+from relcrf.graph.reduction import ReducedGraph, Terms
+from relcrf.graph.weights import WeightLayout
+from relcrf.learning.likelihood import AbstractLikelihood
+
+CELLS = 1 << 22
+"""Numbers that are held at a time."""
+
+
+def edge_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
+    """For each edge the largest value of its factors' kinds, shape (n_edges,).
+
+    Args:
+        values: shape (layout.size,), the same for all weights of a kind.
+    """
+    out = np.full(graph.n_edges, -np.inf)
+    for terms, group, chunk, keys in _chunks(graph, CELLS):
+        matrix = graph.graph.layout.matrix(values, group.block)
+        width = len(matrix) // group.features.n_blocks
+        np.maximum.at(out, terms.target[chunk], matrix[keys * width, 0])
+    return out
+
+
+@dataclass(frozen=True, eq=False)
+class KindCounts(AbstractLikelihood):
+    """How many factors on edges are of each kind.
+
+    No likelihood: its value is 0, and in the place of a gradient stands the count of each weight's kind, shape (layout.size,).
+    """
+
+    graph: ReducedGraph
+    states: np.ndarray
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        layout = self.graph.graph.layout
+        out = np.zeros(layout.size)
+        for _, group, _, keys in _chunks(self.graph, CELLS):
+            counts = np.bincount(keys, minlength=group.features.n_blocks).astype(np.float64)
+            block = layout.matrix(out, group.block)
+            block += np.repeat(counts, len(block) // len(counts))[:, None]
+        return 0.0, out
+
+
+@dataclass(frozen=True, eq=False)
+class JointCounts(AbstractLikelihood):
+    """How often the factors over two nodes of each kind see each pair of states.
+
+    No likelihood: its value is 0, and in the place of a gradient stand counts, flat, shape (n_features of all blocks, k, k): of
+    a kind in its first feature's row.
+
+    Args:
+        states: all observed.
+        k: the largest cardinality.
+    """
+
+    graph: ReducedGraph
+    states: np.ndarray
+    k: int
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        k = self.k
+        counts = [np.zeros(block.n_features * k * k) for block in self.graph.graph.layout.blocks]
+        for terms, group, chunk, keys in _chunks(self.graph, CELLS):
+            if len(group.scope) != 2:
+                continue
+            ends = self.states[self.graph.edges[terms.target[chunk]]]
+            joint = terms.base[chunk] + terms.stride_row[chunk] * ends[:, 0] + terms.stride_column[chunk] * ends[:, 1]
+            first, second = np.divmod(joint, group.cardinalities[1])
+            width = group.features.n_features // group.features.n_blocks
+            cell = (keys.astype(np.int64) * width * k + first) * k + second
+            counts[group.block] += np.bincount(cell, minlength=len(counts[group.block]))
+        return 0.0, np.concatenate(counts)
+
+
+def information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
+    """Mutual information of the two states of each kind's pairs, in nats, for each weight of it, shape (layout.size,).
+
+    Source: Chow & Liu (1968).
+
+    Args:
+        counts: see `JointCounts`.
+        n_keys: how many kinds each block has.
+    """
+    tables = counts.reshape(-1, k, k)
+    total = tables.sum(axis=(1, 2), keepdims=True)
+    joint = np.divide(tables, total, where=total > 0.0, out=np.zeros_like(tables))
+    apart = joint.sum(axis=2, keepdims=True) * joint.sum(axis=1, keepdims=True)
+    ratio = np.divide(joint, apart, where=joint > 0.0, out=np.ones_like(joint))
+    found = np.maximum((joint * np.log(ratio)).sum(axis=(1, 2)), 0.0)
+    out = np.zeros(layout.size)
+    start = 0
+    for number, block in enumerate(layout.blocks):
+        width = block.n_features // n_keys.get(number, 1)
+        of_kinds = found[start : start + block.n_features : width]
+        layout.matrix(out, number)[:] = np.repeat(of_kinds, width)[:, None]
+        start += block.n_features
+    return out
+
+
+def _chunks(graph: ReducedGraph, size: int) -> Iterator[tuple[Terms, FactorGroup, slice, np.ndarray]]:
+    """Some factors on edges after others: their terms, their group, which of the terms, and their keys."""
+    for terms in graph.edge_terms:
+        group = graph.graph.groups[terms.group]
+        for start in range(0, len(terms.target), size):
+            chunk = slice(start, min(start + size, len(terms.target)))
+            yield terms, group, chunk, group.features.block_of(chunk if terms.factor is None else terms.factor[chunk])

@@ -1,0 +1,240 @@
+"""What acts in each structured backend: trees, thin graphs, regularised ones, labelled neighbours; and joint likelihoods."""
+
+import itertools
+
+import networkx as nx
+import numpy as np
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.backends import sharded
+from relcrf.backends.base import Problem
+from relcrf.backends.registry import make, names
+from relcrf.errors import UsageError
+from relcrf.execution.serial import SerialExecutor
+from relcrf.graph.reduction import Role
+from relcrf.resources import shipped
+
+SENSORS = """
+domain Sensor = open
+domain Level = { low, middle, high }
+entity Moment { sun : real }
+predict relation warm(m: Moment, s: Sensor) : Level
+template alone(m: Moment, s: Sensor) over warm(m, s) per s by 1, m.sun
+template pair(m: Moment, s: Sensor, t: Sensor) where s < t over warm(m, s), warm(m, t) per s, t by 1, m.sun
+"""
+
+
+def sensor_tables(rows=120, seed=0):
+    """Six sensors in a chain, 1-2-3 and 4-5-6, that join at 3-4 in the sun and at 1-6 in the shade."""
+    rng = np.random.default_rng(seed)
+    sun = rng.integers(2, size=rows).astype(float)
+    readings = []
+    for m in range(rows):
+        state = np.empty(6, dtype=int)
+        follow = ((0, None), (1, 0), (2, 1), (3, 2), (4, 3), (5, 4)) if sun[m] > 0.5 else (
+            (0, None), (1, 0), (2, 1), (5, 0), (4, 5), (3, 4)
+        )  # fmt: skip
+        for s, before in follow:
+            copy = before is not None and rng.random() < 0.8
+            state[s] = state[before] if copy else rng.integers(3)
+        readings += [(f"m{m:03}", f"s{s}", ("low", "middle", "high")[state[s]]) for s in range(6)]
+    columns = dict(zip(("m", "s", "value"), map(list, zip(*readings, strict=True)), strict=True))
+    moments = {"id": [f"m{m:03}" for m in range(rows)], "sun": sun}
+    return {"moment": moments, "warm": columns}
+
+
+@pytest.fixture(scope="module")
+def sensors():
+    model = relcrf.parse(SENSORS)
+    return model, model.ground(relcrf.Dataset(sensor_tables()))
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    return model, model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"), pages=40)))
+
+
+def edges_by_row(found, grounding):
+    """The sensors that are joined at each moment."""
+    pairs = np.sort(found.inferred.edges, axis=1)
+    rows = {}
+    for a, b in pairs.tolist():
+        assert a // 6 == b // 6
+        rows.setdefault(a // 6, set()).add((a % 6, b % 6))
+    return rows
+
+
+@pytest.mark.parametrize("backend", names())
+def test_of_one_hidden_label_the_joint_is_the_marginal(web, backend):
+    model, grounding = web
+    fit = api.fit(model, grounding, backend)
+    labelled = np.flatnonzero(grounding.states >= 0)
+    for v in labelled[:3]:
+        hidden = np.arange(len(grounding.states)) == v
+        only = relcrf.api.predict(fit, grounding, hidden=hidden)
+        at = int(np.searchsorted(only.inferred.variables, v))
+        probability = only.inferred.marginals[only.inferred.state_start[at] + grounding.states[v]]
+        joint = api.joint_log_likelihood(fit, grounding, hidden=hidden)
+        # The unlabelled are summed out; where that is approximate, so is the difference of two log partitions.
+        assert joint == pytest.approx(
+            np.log(probability), abs=1e-9 if backend in ("local", "ess", "chow-liu") else 1e-3
+        )
+
+
+def enumerated(graph, weights, states, asked):
+    """log P(states of the nodes `asked` | those of all others), where the graph has all nodes."""
+    potentials = graph.potentials(weights)
+    every = [range(k) if free else (int(s),) for k, s, free in zip(graph.cardinality, states, asked, strict=True)]
+    scores = [graph.scopes.score(potentials, np.array(s, dtype=np.int32)) for s in itertools.product(*every)]
+    return graph.scopes.score(potentials, states) - np.logaddexp.reduce(scores)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"width": 2}, {"observed_edges": "tree"}, {"observed_edges": "tree", "width": 3}]
+)
+def test_joint_log_likelihood_by_enumeration(sensors, settings):
+    """Three sensors are asked for at two moments, the other labels are known."""
+    model, grounding = sensors
+    fit = api.fit(model, grounding, "ess", **settings)
+    vectors = fit.learned.vectors_for(grounding)
+    system = make("ess", **fit.learned.settings)
+    hidden = np.isin(np.arange(len(grounding.states)), [0, 2, 3, 7, 8, 11])
+    roles = np.where(hidden, Role.FREE, Role.CLAMPED).astype(np.int8)
+    problem = Problem(grounding.graph, roles, grounding.states)
+    graph = system.joint(problem, vectors).graph(problem)
+    if settings.get("observed_edges") == "tree":
+        assert graph.n_nodes == len(grounding.states)
+        few = graph.variables < 12
+        assert few[:12].all()
+        problem = Problem(grounding.graph, np.where(few, roles, Role.ABSENT).astype(np.int8), grounding.states)
+        graph = system.joint(problem, vectors).graph(problem)
+    asked = hidden[graph.variables]
+    wanted = enumerated(graph, vectors["weights"], grounding.states[graph.variables], asked)
+    assert api.joint_log_likelihood(fit, grounding, hidden=hidden) == pytest.approx(wanted, abs=1e-8)
+    # And the marginals are those of the same distribution: of one asked alone they agree.
+    found = api.predict(fit, grounding, hidden=hidden)
+    np.testing.assert_array_equal(found.inferred.variables, np.flatnonzero(hidden))
+    np.testing.assert_allclose(found.probabilities().sum(axis=1), 1.0)
+
+
+def test_the_fixed_tree_is_that_of_networkx_in_every_row(sensors):
+    model, grounding = sensors
+    fit = api.fit(model, grounding, "chow-liu")
+    table = grounding.states.reshape(-1, 6)
+    graph = nx.Graph()
+    for s, t in itertools.combinations(range(6), 2):
+        joint = np.zeros((3, 3))
+        np.add.at(joint, (table[:, s], table[:, t]), 1 / len(table))
+        apart = np.outer(joint.sum(axis=1), joint.sum(axis=0))
+        graph.add_edge(s, t, weight=(joint[joint > 0] * np.log(joint[joint > 0] / apart[joint > 0])).sum())
+    wanted = {tuple(sorted(e)) for e in nx.maximum_spanning_tree(graph).edges}
+    found = edges_by_row(api.predict(fit, grounding, hidden=np.ones(len(grounding.states), dtype=bool)), grounding)
+    assert len(found) == 120
+    assert all(row == wanted for row in found.values())
+
+
+def test_the_structure_follows_the_evidence_and_is_regularised():
+    model, tables = relcrf.parse(SENSORS), sensor_tables(rows=500)
+    grounding = model.ground(relcrf.Dataset(tables))
+    everything = np.ones(len(grounding.states), dtype=bool)
+    sun = np.array(tables["moment"]["sun"])
+    plain = api.predict(api.fit(model, grounding, "ess"), grounding, hidden=everything)
+    rows = edges_by_row(plain, grounding)
+    assert np.mean([(2, 3) in rows[m] for m in np.flatnonzero(sun > 0.5)]) > 0.95
+    assert np.mean([(0, 5) in rows[m] for m in np.flatnonzero(sun < 0.5)]) > 0.95
+    seen = {pair: np.mean([pair in row for row in rows.values()]) for row in rows.values() for pair in row}
+    fit = api.fit(model, grounding, "ess", least_share=0.6)
+    kept = set().union(*edges_by_row(api.predict(fit, grounding, hidden=everything), grounding).values())
+    assert kept == {pair for pair, share in seen.items() if share >= 0.6} < set(seen)
+    strict = api.fit(model, grounding, "ess", least_information=100.0)
+    assert strict.summary["forest_edges"] == 0
+
+
+def test_width_adds_edges_up_to_the_dense_model(sensors):
+    model, grounding = sensors
+    everything = np.ones(len(grounding.states), dtype=bool)
+    found = []
+    for width in (1, 2, 5):
+        fit = api.fit(model, grounding, "ess", width=width, l2=0.1)
+        found.append((fit.summary["forest_edges"], api.joint_log_likelihood(fit, grounding, hidden=everything)))
+    assert [edges for edges, _ in found] == [120 * 5, 120 * 9, 120 * 15]
+    dense = api.fit(model, grounding, "dense", inference="jt", l2=0.1)
+    assert found[2][1] == pytest.approx(api.joint_log_likelihood(dense, grounding, hidden=everything), rel=1e-4)
+
+
+def test_dense_learning_by_any_method_is_better_than_local(sensors):
+    model, grounding = sensors
+    hidden = np.arange(len(grounding.states)) % 3 == 0
+    local = api.predict(api.fit(model, grounding, "local"), grounding, hidden=hidden).score()
+    for settings in ({"inference": "jt"}, {}, {"learn": "pseudo"}):
+        found = api.predict(api.fit(model, grounding, "dense", **settings), grounding, hidden=hidden).score()
+        assert found.log_likelihood > local.log_likelihood + 0.2
+
+
+def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
+    model, grounding = web
+    hidden = np.arange(len(grounding.states)) % 4 == 0
+    soft, hard = (
+        api.predict(api.fit(model, grounding, "ess", hidden=hidden, objective=o), grounding, hidden=hidden)
+        for o in ("likelihood", "margin")
+    )
+    assert hard.score(among=hidden).accuracy >= soft.score(among=hidden).accuracy - 0.1 > 0.4
+    assert (hard.inferred.marginals != soft.inferred.marginals).any()
+    latent = relcrf.load(shipped("models", "latent.rcrf"))
+    tables = {
+        "page": {"id": ["a", "b"], "category": ["x", "y"]},
+        "page_words": {"page": ["a", "b"], "word": ["u", "v"]},
+        "link": {"source": ["a"], "target": ["b"]},
+    }
+    for backend, settings in (("ess", {"objective": "margin"}), ("chow-liu", {})):
+        with pytest.raises(UsageError, match="E307"):
+            latent.fit(relcrf.Dataset(tables), backend, **settings)
+
+
+@pytest.mark.parametrize(
+    "backend, settings",
+    [
+        ("ess", {"objective": "hinge"}),
+        ("ess", {"observed_edges": "both"}),
+        ("ess", {"width": 0}),
+        ("ess", {"sharpness": 0}),
+        ("dense", {"inference": "gibbs"}),
+        ("dense", {"learn": "bp"}),
+    ],
+)
+def test_wrong_settings_are_told_before_work_begins(backend, settings):
+    with pytest.raises(UsageError, match="E305"):
+        make(backend, **settings)
+
+
+def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
+    from relcrf.backends import exact
+
+    model, grounding = sensors
+    monkeypatch.setattr(exact, "MEMORY", 1000)
+    with pytest.raises(UsageError, match=r"E308[\s\S]*width"):
+        api.fit(model, grounding, "ess", width=2)
+
+
+def test_pieces(web, sensors, monkeypatch):
+    """Regularised structures and fixed trees are the same in pieces; labelled neighbours in the tree need the whole."""
+    monkeypatch.setattr(sharded, "SHARD_FACTORS", 300)
+    model, grounding = sensors
+    everything = np.ones(len(grounding.states), dtype=bool)
+    for backend, settings in (("ess", {"least_share": 0.25}), ("ess", {"width": 2}), ("chow-liu", {}), ("dense", {})):
+        options = {"tolerance": 1e-9, "max_iterations": 1000, **settings}
+        whole, pieces = (api.fit(model, grounding, backend, executor=e, **options) for e in (None, SerialExecutor()))
+        for name, vector in whole.learned.vectors.items():
+            np.testing.assert_allclose(pieces.learned.vectors[name], vector, atol=1e-3)
+        one, many = (
+            api.joint_log_likelihood(whole, grounding, hidden=everything, executor=e) for e in (None, SerialExecutor())
+        )
+        assert many == pytest.approx(one, rel=1e-9)
+    fit = api.fit(model, grounding, "ess", observed_edges="tree")
+    for ask in (api.predict, api.joint_log_likelihood):
+        with pytest.raises(UsageError, match="E309"):
+            ask(fit, grounding, hidden=everything, executor=SerialExecutor())

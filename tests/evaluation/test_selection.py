@@ -1,0 +1,105 @@
+"""Settings by held-out labels: what is held out, what is not seen, and that a memory of stages changes nothing."""
+
+import json
+
+import numpy as np
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.errors import DataError, UsageError
+from relcrf.evaluation import selection
+from relcrf.resources import shipped
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    folder = small_web(tmp_path_factory.mktemp("web"), pages=60)
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    return model, model.ground(relcrf.Dataset(folder)), folder
+
+
+def test_the_best_is_what_a_search_by_hand_finds(web):
+    model, grounding, _ = web
+    found = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, seed=3)
+    assert not found.whole
+    assert found.n == round(0.2 * (grounding.states >= 0).sum())
+    held, _ = selection._held_out(api.training_problem(grounding), 0.2, 3)
+    for trial in found.trials:
+        fit = api.fit(model, grounding, "ess", hidden=held, **trial.settings)
+        unlabelled = grounding.states < 0
+        score = api.predict(fit, grounding, hidden=held).score(among=held)
+        # Those without a label take no part in a selection; here they are queries beside.
+        assert trial.log_likelihood == pytest.approx(score.log_likelihood, abs=0.05)
+        assert unlabelled.any()
+    assert found.settings == dict(max(found.trials, key=lambda t: t.log_likelihood).settings)
+    assert [row["l2"] for row in found.rows] == [0.1, 1.0, 100.0]
+
+
+def test_hidden_labels_are_not_seen(web):
+    _, grounding, _ = web
+    hidden = np.arange(len(grounding.states)) % 4 == 0
+    one = api.select(grounding, "ess", {"l2": (0.1, 10.0)}, hidden=hidden)
+    from dataclasses import replace
+
+    turned = replace(grounding, states=np.where(hidden & (grounding.states >= 0), 0, grounding.states))
+    other = api.select(turned, "ess", {"l2": (0.1, 10.0)}, hidden=hidden)
+    assert [t.log_likelihood for t in one.trials] == [t.log_likelihood for t in other.trials]
+
+
+def test_whole_components_are_held_out_where_there_are_many():
+    rng = np.random.default_rng(0)
+    state = rng.integers(2, size=(40, 3))
+    rows = [(f"m{m}", f"s{s}", bool(state[m, s])) for m in range(40) for s in range(3)]
+    text = (
+        "domain S = open entity M predict relation on(m: M, s: S)\n"
+        "template alone(m: M, s: S) over on(m, s) per s\n"
+        "template pair(m: M, s: S, t: S) where s < t over on(m, s), on(m, t) per s, t"
+    )
+    columns = dict(zip(("m", "s", "value"), map(list, zip(*rows, strict=True)), strict=True))
+    model = relcrf.parse(text)
+    grounding = model.ground(relcrf.Dataset({"m": {"id": [f"m{m}" for m in range(40)]}, "on": columns}))
+    grid = {"l2": (0.1, 10.0), "least_share": (0.0, 0.5)}
+    found = api.select(grounding, "ess", grid, hold=0.25)
+    assert found.whole and found.n == 10 * 3 and len(found.trials) == 4
+    held, _ = selection._held_out(api.training_problem(grounding), 0.25, 0)
+    for trial in found.trials:
+        fit = api.fit(model, grounding, "ess", hidden=held, **trial.settings)
+        joint = api.joint_log_likelihood(fit, grounding, hidden=held)
+        assert trial.log_likelihood == pytest.approx(joint / 30, abs=1e-12), "a remembered stage changes nothing"
+
+
+def test_what_cannot_be_selected(web):
+    _, grounding, _ = web
+    for options in ({"by": "luck"}, {"hold": 1.0}, {"hold": 0.0}):
+        with pytest.raises(UsageError, match="E317"):
+            api.select(grounding, "ess", {"l2": (1.0,)}, **options)
+    with pytest.raises(UsageError, match="E317"):
+        api.select(grounding, "ess", {"l2": ()})
+    with pytest.raises(UsageError, match="E304"):
+        api.select(grounding, "ess", {"l3": (1.0,)})
+    few = np.ones(len(grounding.states), dtype=bool)
+    few[np.flatnonzero(grounding.states >= 0)[:2]] = False
+    with pytest.raises(DataError, match="E226"):
+        api.select(grounding, "ess", {"l2": (1.0,)}, hidden=few)
+
+
+def test_the_command_says_what_it_chose(web, tmp_path, capsys, monkeypatch):
+    from command import json_command, relcrf_command
+
+    _, _, folder = web
+    model = shipped("models", "webkb.rcrf")
+    common = ("train", model, "--data", folder, "--select", "l2=0.1,10", "--select", "width=1, 2")
+    code, answer = json_command(capsys, monkeypatch, *common, "--out", tmp_path / "run")
+    assert code == 0 and len(answer["selection"]) == 4
+    best = max(answer["selection"], key=lambda row: row["log_likelihood"])
+    assert answer["settings"] == {"l2": best["l2"], "width": best["width"]}
+    saved = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert {name: saved["settings"][name] for name in answer["settings"]} == answer["settings"]
+    code, out, err = relcrf_command(capsys, monkeypatch, *common, "--by", "accuracy", "--out", tmp_path / "other")
+    assert code == 0 and "judged by" in out and "chosen: l2=" in out + err
+    code, _, err = relcrf_command(capsys, monkeypatch, *common, "--select", "l2=x", "--out", tmp_path / "third")
+    assert code == 2 and "E305" in err
+    code, _, err = relcrf_command(capsys, monkeypatch, *common, "--by", "luck", "--out", tmp_path / "third")
+    assert code == 2 and "E317" in err

@@ -158,7 +158,12 @@ def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Out
         errors = [o.error for o in found]
         percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
         means = (float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "learn", "infer"))
-        table.add_row(name, *percents, *("" if np.isnan(m) else f"{m:.3f}" for m in means), "; ".join(dict.fromkeys(o.chosen for o in found)))
+        table.add_row(
+            name,
+            *percents,
+            *("" if np.isnan(m) else f"{m:.3f}" for m in means),
+            "; ".join(dict.fromkeys(o.chosen for o in found)),
+        )
     Console(width=160).print(table)
 
 

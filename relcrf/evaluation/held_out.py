@@ -11,8 +11,8 @@ from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.components import components
 from relcrf.graph.reduction import Role
 
-COMPONENTS = 20
-"""With so many, whole ones are held out: rows that nothing joins."""
+LARGEST = 1 / 20
+"""Of the labels that a component may have where whole ones are held out: rows that nothing joins, and no web with crumbs."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class HeldOut:
 
     @classmethod
     def at_random(cls, problem: Problem, share: float, seed: int) -> HeldOut:
-        """A share of the labels: whole components where the labelled variables are in `COMPONENTS` or more, else variables.
+        """A share of the labels: whole components where none has more than `LARGEST` of them, else variables.
 
         Raises:
             DataError: where that leaves nothing, on one side or the other.
@@ -91,8 +91,8 @@ def _units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
     """What can be held out, the one that each variable belongs to, shape (n_variables,), and whether they are components."""
     labelled = _labelled(problem)
     component = components(problem.graph, problem.roles)
-    roots = np.unique(component[labelled])
-    if len(roots) >= COMPONENTS:
+    roots, sizes = np.unique(component[labelled], return_counts=True)
+    if sizes.max(initial=0) <= LARGEST * labelled.sum():
         return roots, component, True
     return np.flatnonzero(labelled), np.arange(len(labelled)), False
 

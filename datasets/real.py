@@ -38,6 +38,13 @@ def cora() -> dict[str, pd.DataFrame]:
     return {"paper": paper, "cites": cites, "paper_word": table("cora", "paper_word.csv")}
 
 
+def webkb() -> dict[str, pd.DataFrame]:
+    """877 pages of four universities for models/webkb.rcrf; column `university` holds the folds."""
+    link = table("webkb", "link.csv").rename(columns={"src": "source", "dst": "target"})
+    page = table("webkb", "page.csv")[["id", "category", "university"]]
+    return {"page": page, "link": link, "page_word": table("webkb", "page_word.csv")}
+
+
 def nations() -> dict[str, pd.DataFrame]:
     """14 nations for models/nations.rcrf. What the survey left out is a listed tuple without a value: a query."""
     name = table("nations", "nation.csv").set_index("id")["name"]

@@ -34,6 +34,7 @@ from relcrf.data.frame import Frame
 from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation import selection
+from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.splits import Split, split_by
@@ -221,11 +222,14 @@ def fit(
     hidden: np.ndarray | None = None,
     monitor: Monitor | None = None,
     executor: AbstractExecutor | None = None,
+    calibrate: int = 0,
     **settings: Any,
 ) -> Fit:
     """Learns on a ground graph.
 
     Args:
+        calibrate: folds of the labels by which the weights are made smaller or larger, see `evaluation/calibration.py`; with 0
+            they stay as they are learned.
         hidden: variables whose labels must not be used, shape (n_variables,), bool.
         executor: deals the graph's components to workers; without one, a graph that is larger than the dataset's memory is
             taken piece by piece in this process, and a smaller one whole.
@@ -238,6 +242,8 @@ def fit(
     started = time.perf_counter()
     with in_pieces(grounding, problem, executor) as pieces:
         learned = system.fit(pieces or problem, monitor or Monitor())
+        if calibrate:
+            learned = calibrated(problem, system, learned, folds=calibrate)
     result = LearnedModel(
         spec=model.spec,
         backend=backend,

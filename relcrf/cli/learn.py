@@ -90,6 +90,10 @@ def train(
     setting: SetOption = None,
     select: SelectOption = None,
     by: Annotated[str, typer.Option(help="What --select goes by: log_likelihood or accuracy.")] = "log_likelihood",
+    calibrate: Annotated[
+        int,
+        typer.Option(min=0, help="Make the model as sure as it may be, by so many folds of the labels; 0: leave it."),
+    ] = 0,
     split: SplitOption = None,
     hold: HoldOption = None,
     resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False,
@@ -134,7 +138,16 @@ def train(
         monitor = run_folder.Checkpoints(partial, identity, watch.step)
         try:
             with _executor(workers, master) as executor:
-                fit = api.fit(loaded, grounding, backend, hidden=hidden, monitor=monitor, executor=executor, **chosen)
+                fit = api.fit(
+                    loaded,
+                    grounding,
+                    backend,
+                    hidden=hidden,
+                    monitor=monitor,
+                    executor=executor,
+                    calibrate=calibrate,
+                    **chosen,
+                )
         except KeyboardInterrupt:
             monitor.save()
             messages.print(

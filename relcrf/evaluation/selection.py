@@ -5,20 +5,16 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.registry import make
-from relcrf.errors import DataError, Diagnostic, UsageError, listing
-from relcrf.graph.components import components
-from relcrf.graph.reduction import Role
+from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.evaluation.held_out import HeldOut
 from relcrf.learning.lbfgs import State
-
-COMPONENTS = 20
-"""With so many, whole ones are held out: rows that nothing joins."""
 
 MEASURES = ("log_likelihood", "accuracy")
 
@@ -73,8 +69,7 @@ def select(
 ) -> Selection:
     """Tries every combination of a grid on a part of the labels, and judges it by the rest.
 
-    Where the labelled variables are in `COMPONENTS` components or more, whole ones are held out; else variables
-    at random, and the others are evidence. A stage of learning that does not depend on what differs is not done anew.
+    What is held out, `HeldOut.at_random` says. A stage of learning that does not depend on what differs is not done anew.
 
     Args:
         problem: of training.
@@ -95,57 +90,23 @@ def select(
             raise UsageError(Diagnostic("E317", f"setting '{name}' has no values to select from", hint="give some"))
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     systems = [make(backend, **{**settings, **choice}) for choice in choices]
-    held, whole = _held_out(problem, hold, seed)
-    learning = replace(problem, roles=np.where(held, Role.ABSENT, problem.roles).astype(np.int8))
-    labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
-    asking = replace(problem, roles=np.where(labelled & ~held, Role.CLAMPED, problem.roles).astype(np.int8))
+    held = HeldOut.at_random(problem, hold, seed)
+    learning, asking = held.learning(problem), held.asking(problem)
     trials = []
     known: dict[tuple[Any, ...], State] = {}
     for system in systems:
         started = time.perf_counter()
         vectors = system.fit(learning, _Memory(system, known)).vectors
-        found = system.infer(asking, vectors)
-        truth = problem.states[found.variables]
-        scored = np.flatnonzero(held[found.variables])
-        cells = found.state_start[:-1][scored] + truth[scored]
-        with np.errstate(divide="ignore"):
-            likelihood = float(np.log(found.marginals[cells]).mean())
-        if whole:
-            likelihood = -asking.sum_of(system.joint(asking, vectors))(vectors["weights"])[0] / len(scored)
-        right = np.maximum.reduceat(found.marginals, found.state_start[:-1])[scored] == found.marginals[cells]
+        likelihood, accuracy = held.scores(problem, system.infer(asking, vectors))
+        if held.whole:
+            likelihood = -asking.sum_of(system.joint(asking, vectors))(vectors["weights"])[0] / held.n
         # What cannot be told from the worst is the worst: a probability that is no number.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
-        trials.append(
-            Trial(
-                {name: getattr(system, name) for name in grid},
-                likelihood,
-                float(right.mean()),
-                time.perf_counter() - started,
-            )
-        )
+        varied = {name: getattr(system, name) for name in grid}
+        trials.append(Trial(varied, likelihood, accuracy, time.perf_counter() - started))
         watch(trials[-1])
     best = max(trials, key=lambda trial: float(getattr(trial, by)))
-    return Selection(dict(best.settings), tuple(trials), int(held.sum()), whole)
-
-
-def _held_out(problem: Problem, hold: float, seed: int) -> tuple[np.ndarray, bool]:
-    """The variables that are held out, shape (n_variables,), bool; and whether in whole components."""
-    labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
-    component = components(problem.graph, problem.roles)
-    roots = np.unique(component[labelled])
-    rng = np.random.default_rng(seed)
-    whole = len(roots) >= COMPONENTS
-    among = roots if whole else np.flatnonzero(labelled)
-    n = round(hold * len(among))
-    if not 0 < n < len(among):
-        message = f"{len(among)} labels are too few to select settings by"
-        raise DataError(Diagnostic("E226", message, hint="label more things, or say the settings"))
-    chosen = rng.permutation(among)[:n]
-    if whole:
-        return labelled & np.isin(component, chosen), True
-    held = np.zeros(len(labelled), dtype=bool)
-    held[chosen] = True
-    return held, False
+    return Selection(dict(best.settings), tuple(trials), held.n, held.whole)
 
 
 class _Memory(Monitor):

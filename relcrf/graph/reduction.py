@@ -23,8 +23,8 @@ from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
 
-CHUNK = 1 << 16
-"""Terms that are expanded at a time: their tables stay within a few tens of megabytes."""
+CHUNK = 1 << 13
+"""Terms that are expanded at a time: their tables stay near the core."""
 
 ROW_BYTES = 64
 """Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""

@@ -6,12 +6,16 @@ import numpy as np
 from numba import float64, int32, int64
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.vector_math import exp
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
 
 PAIRS = (int32[:, ::1], int32[::1])
 FLAT, INDEX = float64[::1], int64[::1]
 
 
-@kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT))
+@kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT), fastmath={"contract"})
 def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):  # type: ignore[no-untyped-def]
     """Normalises `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
 
@@ -21,22 +25,27 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
         log_partition: overwritten, shape (n_pairs,).
     """
     for e in range(len(edges)):
-        i = edges[e, 0]
-        j = edges[e, 1]
-        n_columns = cardinality[j]
-        top = -np.inf
-        for x in range(cardinality[i]):
+        i, j = edges[e, 0], edges[e, 1]
+        first, n_columns = U(table_start[e]), U(cardinality[j])
+        last = first + U(cardinality[i]) * n_columns
+        column = U(state_start[j])
+        cell = first
+        for x in range(state_start[i], state_start[i + 1]):
+            row = node_table[x]
             for y in range(n_columns):
-                cell = table_start[e] + x * n_columns + y
-                edge_table[cell] += node_table[state_start[i] + x] + node_table[state_start[j] + y]
-                if edge_table[cell] > top:
-                    top = edge_table[cell]
+                edge_table[cell + y] += row + node_table[column + y]
+            cell += n_columns
+        top = -np.inf
+        for cell in range(first, last):
+            top = edge_table[cell] if edge_table[cell] > top else top
+        for cell in range(first, last):
+            edge_table[cell] = exp(edge_table[cell] - top)
         total = 0.0
-        for cell in range(table_start[e], table_start[e] + cardinality[i] * n_columns):
-            edge_table[cell] = np.exp(edge_table[cell] - top) if top > -np.inf else np.nan
+        for cell in range(first, last):
             total += edge_table[cell]
-        for cell in range(table_start[e], table_start[e] + cardinality[i] * n_columns):
-            edge_table[cell] /= total
+        scale = 1.0 / total if top > -np.inf else np.nan
+        for cell in range(first, last):
+            edge_table[cell] *= scale
         log_partition[e] = top + np.log(total)
 
 

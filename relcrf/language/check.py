@@ -17,6 +17,9 @@ from relcrf.model.typing import Scope
 _SAID_ONCE = frozenset({"E101", "E102", "E120"})
 """One wrong name is one mistake, wherever else in the model it stands; `E104` within its declaration."""
 
+_OF_TYPES = frozenset({"E110", "E111"})
+"""What a value of this type cannot do."""
+
 
 def check(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
     """Every mistake and doubt, in the order of the text.
@@ -52,23 +55,37 @@ def _place(diagnostic: Diagnostic) -> tuple[int, int]:
 
 
 def _once(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic]:
-    """The diagnostics, those of some codes only once for each message, with a note of the other lines."""
+    """The diagnostics, those of some codes only once for each message, with a note of the other lines.
+
+    So is what an attribute's type cannot do: said of `a.size`, it need not be said of `b.size`.
+    """
     kept: list[Diagnostic] = []
     first: dict[str, int] = {}
     lines: dict[str, list[int]] = {}
     for diagnostic in found:
-        if diagnostic.code not in codes or diagnostic.message not in first:
-            first.setdefault(diagnostic.message, len(kept))
+        attribute = _attribute(diagnostic)
+        mistake = diagnostic.message if diagnostic.code in codes else f"{attribute}: {diagnostic.message}"
+        if mistake not in first or not (attribute or diagnostic.code in codes):
+            first.setdefault(mistake, len(kept))
             kept.append(diagnostic)
         else:
-            lines.setdefault(diagnostic.message, []).append(_place(diagnostic)[0])
-    for message, others in lines.items():
-        k = first[message]
+            lines.setdefault(mistake, []).append(_place(diagnostic)[0])
+    for mistake, others in lines.items():
+        k = first[mistake]
         elsewhere = sorted({line for line in others if line != _place(kept[k])[0]})
         if elsewhere:
             where = "line" if len(elsewhere) == 1 else "lines"
             kept[k] = replace(kept[k], notes=(*kept[k].notes, f"also in {where} {listing(map(str, elsewhere))}"))
     return kept
+
+
+def _attribute(diagnostic: Diagnostic) -> str:
+    """The attribute that a type error is about, `size` of `a.size`; empty for others."""
+    span = diagnostic.place
+    if diagnostic.code not in _OF_TYPES or not isinstance(span, Span) or span.line != span.end_line:
+        return ""
+    text = span.source.text.split("\n")[span.line - 1][span.column - 1 : span.end_column - 1]
+    return text.partition(".")[2].strip()
 
 
 class _Checker:

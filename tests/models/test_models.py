@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from pathlib import Path
@@ -13,6 +14,7 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
+from relcrf.evaluation.splits import split_by
 from relcrf.resources import shipped
 
 ROOT = Path(__file__).parents[2]
@@ -167,10 +169,20 @@ def digits(rng):
     return {"image": pd.DataFrame({"id": range(100), "digit": shown, "opinion": list(opinion), "pixels": list(pixels)})}
 
 
-SMALL = {
-    f.__name__: f
-    for f in (smokers, cora, nations, animals, sensors, sensors_evidence, recipes, chain, entities, latent, digits)
-}
+def faces(rng):
+    person = rng.integers(8, size=100)
+    centres = rng.normal(size=(8, 5))
+    pixels = centres[person] + 0.4 * rng.normal(size=(100, 5))
+    score = -((pixels[:, None, :] - centres) ** 2).sum(axis=2) + 2 * rng.normal(size=(100, 8))
+    image, who = np.divmod(np.arange(800), 8)
+    return {
+        "image": pd.DataFrame({"id": range(100), "person": person, "pixels": list(pixels)}),
+        "opinion": pd.DataFrame({"image": image, "who": who, "score": score.ravel()}),
+    }
+
+
+MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces, sensors_evidence)
+SMALL = {f.__name__: f for f in MAKERS}
 # Backend, the random attribute or relation that is judged, and the accuracy that the relations must reach.
 WANTED = {
     "smokers": ("ess", "Smokes", 0.75),
@@ -184,7 +196,9 @@ WANTED = {
     "entities": ("pseudo", "same", 0.9),
     "latent": ("ess", "Page.category", 0.8),
     "digits": ("ess", "Image.digit", 0.7),
+    "faces": ("ess", "Image.person", 0.7),
     "webkb": ("ess", "Page.category", 0.8),
+    "departments": ("ess", "Page.category", 0.8),
 }
 
 
@@ -193,7 +207,7 @@ def test_it_learns_and_predicts_what_was_hidden(name, tmp_path):
     model = load(name)
     assert model.warnings == ()
     rng = np.random.default_rng(1)
-    tables = small_web(tmp_path, pages=100) if name == "webkb" else SMALL[name](rng)
+    tables = small_web(tmp_path, pages=100) if name in ("webkb", "departments") else SMALL[name](rng)
     data = relcrf.Dataset(tables)
     told = {t.name: t for t in model.plan(data)}
     grounding = model.ground(data)
@@ -244,7 +258,13 @@ def real():
 @needs_data
 @pytest.mark.parametrize(
     ("name", "make", "variables"),
-    [("cora", "cora", 2708), ("nations", "nations", 11746), ("animals", "animals", 4250), ("chain", "chunks", 11604)],
+    [
+        ("cora", "cora", 2708),
+        ("nations", "nations", 11746),
+        ("animals", "animals", 4250),
+        ("chain", "chunks", 11604),
+        ("departments", "webkb", 877),
+    ],
 )
 def test_real_tables_ground(real, name, make, variables):
     grounding = load(name).ground(relcrf.Dataset(getattr(real, make)()))
@@ -264,3 +284,17 @@ def test_citations_help_on_cora(real):
     hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.2
     found = api.predict(api.fit(model, grounding, "ess", hidden=hidden), grounding, hidden=hidden)
     assert found.score(among=hidden).accuracy > 0.87  # the words alone: 0.75
+
+
+@needs_data
+def test_likeness_helps_on_olivetti(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "datasets")
+    faces = importlib.import_module("faces")
+    model = load("faces")
+    grounding = model.ground(relcrf.Dataset(faces.olivetti(0)))
+    hidden = split_by(grounding, "part").held_out(["rest"])
+    found = {
+        b: api.predict(api.fit(model, grounding, b, hidden=hidden), grounding, hidden=hidden) for b in ("local", "ess")
+    }
+    accuracy = {backend: p.score(among=hidden).accuracy for backend, p in found.items()}
+    assert accuracy["ess"] > accuracy["local"] + 0.01 > 0.8, accuracy

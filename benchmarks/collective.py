@@ -1,0 +1,199 @@
+"""What faces.py, webkb.py and cora.py share: methods on hidden labels, settings chosen by inner folds, tables of errors.
+
+Every method chooses by one rule: the setting with the fewest errors on the inner folds, which are labels of the training
+part; of equals the one of the larger log-likelihood, then the first. Seconds are CPU time with what was chosen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import numpy as np  # noqa: E402
+import scipy.sparse as sp  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+from sklearn.preprocessing import normalize  # noqa: E402
+from sklearn.svm import LinearSVC  # noqa: E402
+
+from relcrf import api  # noqa: E402
+from relcrf.evaluation.metrics import Score  # noqa: E402
+from relcrf.grounding.grounding import Grounding  # noqa: E402
+
+Settings = Mapping[str, Any]
+L2: tuple[Settings, ...] = ({"l2": 3.0}, {"l2": 10.0}, {"l2": 1.0})
+L2_MARGIN: tuple[Settings, ...] = ({"l2": 100.0}, {"l2": 30.0}, {"l2": 10.0})
+"""The hinge grows with the violation where the log-likelihood flattens: it wants a larger penalty."""
+C = (0.1, 0.3, 1.0, 3.0)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A backend, settings that are given, and settings to choose from."""
+
+    name: str
+    backend: str
+    settings: Settings = field(default_factory=dict)
+    choices: tuple[Settings, ...] = L2
+
+
+METHODS = (
+    Method("local", "local"),
+    Method("ess", "ess"),
+    Method("ess_width_2", "ess", {"width": 2}),
+    Method("ess_max_margin", "ess", {"objective": "margin"}, L2_MARGIN),
+    Method("dense", "dense", {"learn": "likelihood"}),
+    Method("dense_pseudo", "dense", {"learn": "pseudo"}),
+)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One division of the labels.
+
+    Args:
+        hidden: the test labels, shape (n_variables,), bool.
+        inner: parts of the other labels by which settings are chosen, each such a mask.
+    """
+
+    name: str
+    hidden: np.ndarray
+    inner: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one method on one fold: the share of errors, the mean log-likelihood (NaN without probabilities), CPU seconds of
+    learning and of inference, and what was chosen."""
+
+    error: float
+    log_likelihood: float
+    learn: float
+    infer: float
+    chosen: str
+
+
+Features = Callable[[np.ndarray], Mapping[str, sp.csr_matrix]]
+"""Named feature matrices of a classifier, when the labels of a mask are known."""
+
+
+def crf(
+    model: api.Model,
+    grounding: Grounding,
+    method: Method,
+    fold: Fold,
+    *,
+    choose: bool = True,
+    repeats: int = 1,
+    **settings: Any,
+) -> Outcome:
+    """A backend with the settings that the inner folds choose.
+
+    Args:
+        choose: or else the first of the method's choices.
+        repeats: times are the least of so many runs.
+        settings: in place of the method's.
+    """
+
+    def run(choice: Settings, hidden: np.ndarray, judged: np.ndarray) -> tuple[Score, float, float]:
+        start = time.process_time()
+        fit = api.fit(model, grounding, method.backend, hidden=hidden, **{**method.settings, **choice, **settings})
+        middle = time.process_time()
+        found = api.predict(fit, grounding, hidden=hidden)
+        end = time.process_time()
+        return found.score(among=judged), middle - start, end - middle
+
+    def rank(choice: Settings) -> tuple[float, float]:
+        loose = {**choice, "tolerance": 1e-3}
+        scores = [run(loose, fold.hidden | part, part)[0] for part in fold.inner]
+        return 1.0 - float(np.mean([s.accuracy for s in scores])), -float(np.mean([s.log_likelihood for s in scores]))
+
+    chosen = min(method.choices, key=rank) if choose and len(method.choices) > 1 else method.choices[0]
+    runs = [run(chosen, fold.hidden, fold.hidden) for _ in range(repeats)]
+    score, learn, infer = runs[0][0], min(r[1] for r in runs), min(r[2] for r in runs)
+    text = " ".join(f"{name}={value:g}" for name, value in chosen.items())
+    return Outcome(1.0 - score.accuracy, score.log_likelihood, learn, infer, text)
+
+
+def warm(model: api.Model, grounding: Grounding, methods: Sequence[Method], fold: Fold) -> None:
+    """Compiles the kernels, or reads them where they are compiled: that is not to be measured."""
+    for method in methods:
+        crf(model, grounding, method, fold, choose=False, max_iterations=1)
+
+
+def svm(features: Features, label: np.ndarray, fold: Fold) -> Outcome:
+    """A linear support vector machine, its features and `C` chosen by the inner folds."""
+
+    def run(name: str, c: float, hidden: np.ndarray, judged: np.ndarray) -> tuple[float, float, float]:
+        start = time.process_time()
+        matrix = features(~hidden)[name]
+        machine = LinearSVC(C=c, max_iter=20_000).fit(matrix[~hidden], label[~hidden])
+        middle = time.process_time()
+        found = machine.predict(matrix[judged])
+        return float((found != label[judged]).mean()), middle - start, time.process_time() - middle
+
+    pairs = itertools.product(features(~fold.hidden), C)
+    name, c = min(pairs, key=lambda pair: np.mean([run(*pair, fold.hidden | part, part)[0] for part in fold.inner]))
+    error, learn, infer = run(name, c, fold.hidden, fold.hidden)
+    return Outcome(error, float("nan"), learn, infer, f"{name}, C={c:g}")
+
+
+def side_by_side(*parts: sp.csr_matrix | np.ndarray) -> sp.csr_matrix:
+    """Matrices beside each other, each with rows of length 1."""
+    return sp.hstack([normalize(sp.csr_matrix(part)) for part in parts]).tocsr()
+
+
+def show(title: str, columns: Sequence[str], outcomes: Mapping[str, Sequence[Outcome]]) -> None:
+    """A table of errors: a method a row, a fold a column, then their mean and spread (standard deviation) and more."""
+    table = Table("method", *columns, "mean", "spread", "log-lik.", "learn s", "infer s", "chosen", title=title)
+    for name, found in outcomes.items():
+        errors = [o.error for o in found]
+        percents = (f"{100 * value:.1f}" for value in (*errors, np.mean(errors), np.std(errors)))
+        means = (float(np.mean([getattr(o, key) for o in found])) for key in ("log_likelihood", "learn", "infer"))
+        table.add_row(
+            name,
+            *percents,
+            *("" if np.isnan(m) else f"{m:.3f}" for m in means),
+            "; ".join(dict.fromkeys(o.chosen for o in found)),
+        )
+    Console(width=160).print(table)
+
+
+def compare(
+    runs: Sequence[tuple[str, api.Model, Grounding]],
+    folds: Sequence[Fold],
+    features: Features,
+    label: np.ndarray,
+    *,
+    title: str,
+    choose: bool,
+    **settings: Any,
+) -> None:
+    """Runs all methods on all folds, prints a table, and as the last line one JSON object.
+
+    Args:
+        runs: models by the suffix that their methods' names get, each with its ground graph.
+        choose, settings: see `crf`.
+    """
+    outcomes: dict[str, list[Outcome]] = {}
+    for suffix, model, grounding in runs:
+        warm(model, grounding, METHODS, folds[0])
+        for method in METHODS:
+            outcomes[method.name + suffix] = [
+                crf(model, grounding, method, fold, choose=choose, **settings) for fold in folds
+            ]
+    outcomes["svm"] = [svm(features, label, fold) for fold in folds]
+    show(f"{title}: errors, %", [fold.name for fold in folds], outcomes)
+    figures: dict[str, Any] = {name: float(np.mean([o.error for o in found])) for name, found in outcomes.items()}
+    figures["spread"] = {name: float(np.std([o.error for o in found])) for name, found in outcomes.items()}
+    figures["seconds"] = {name: float(np.mean([o.learn + o.infer for o in found])) for name, found in outcomes.items()}
+    figures["folds"] = len(folds)
+    print(json.dumps(figures))

@@ -1,0 +1,68 @@
+"""WebKB, leave one university out: ESS-CRF, dense CRF and support vector machine on the words and links of web pages.
+
+    RELCRF_DATA=... python benchmarks/webkb.py
+
+877 pages of four universities in five classes. A university's pages link only among themselves, and none of the test
+university's labels is known. The inner folds, by which settings are chosen, are the training universities. The model is
+models/departments.rcrf; as `*_links` the same without co-citations, and as `*_webkb` models/webkb.rcrf. The machine sees the
+page's words, and where the inner folds say so also the words of the pages that it links to and of those that link to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from collective import Fold, compare, side_by_side
+
+import relcrf
+from relcrf.evaluation.splits import split_by
+from relcrf.model.spec import ModelSpec, Template
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "datasets"))
+
+from real import webkb  # noqa: E402
+
+
+def models() -> dict[str, relcrf.Model]:
+    """The models by the suffix of their rows."""
+    whole = relcrf.load(ROOT / "models" / "departments.rcrf")
+    kept = (d for d in whole.spec.declarations if not (isinstance(d, Template) and d.name == "cocited"))
+    return {
+        "": whole,
+        "_links": relcrf.Model(ModelSpec(tuple(kept))),
+        "_webkb": relcrf.load(ROOT / "models" / "webkb.rcrf"),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="nothing is chosen, a looser optimum")
+    options = parser.parse_args()
+    tables = webkb()
+    runs = [(suffix, model, model.ground(relcrf.Dataset(tables))) for suffix, model in models().items()]
+    split = split_by(runs[0][2], "university")
+    parts = {name: split.held_out([name]) for name in split.values}
+    folds = [
+        Fold(name, hidden, tuple(part for other, part in parts.items() if other != name))
+        for name, hidden in parts.items()
+    ]
+    n = len(tables["page"])
+    word, link = tables["page_word"], tables["link"][tables["link"]["source"] != tables["link"]["target"]]
+    words = sp.csr_matrix((np.ones(len(word)), (word["page"], word["word"])), shape=(n, word["word"].max() + 1))
+    links = sp.csr_matrix((np.ones(len(link)), (link["source"], link["target"])), shape=(n, n))
+    features = {
+        "words": side_by_side(words),
+        "neighbours' words": side_by_side(words, links @ words, links.T @ words),
+    }
+    label = tables["page"]["category"].to_numpy()
+    settings = {"tolerance": 1e-3} if options.quick else {}
+    compare(runs, folds, lambda known: features, label, title="WebKB", choose=not options.quick, **settings)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Images for collective recognition, in tables: scikit-learn's digits and the Olivetti faces.
+
+The task is FACES of Chechetka & Guestrin (2010): a few labelled images of each class, a classifier that looks at one
+image at a time, and the similarity of images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from real import table
+from sklearn.decomposition import PCA
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+from relcrf.demo.digits import make_digits
+
+
+@dataclass(frozen=True)
+class Faces:
+    """One split of a set of faces.
+
+    Args:
+        vectors: what distances are measured in, shape (n, d). person: shape (n,), from 0 on.
+        labelled: which images are labelled, shape (n,), bool.
+        opinion: log-probabilities of the local classifier, shape (n, people); of the labelled images out of fold, or these
+            would look surer than the rest.
+    """
+
+    vectors: np.ndarray
+    person: np.ndarray
+    labelled: np.ndarray
+    opinion: np.ndarray
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """For models/faces.rcrf: `image` (id, person, part: `labelled` or `rest`, pixels), `opinion` (image, who, score)."""
+        n, people = self.opinion.shape
+        part = np.where(self.labelled, "labelled", "rest")
+        image = pd.DataFrame({"id": np.arange(n), "person": self.person, "part": part, "pixels": list(self.vectors)})
+        of, who = np.divmod(np.arange(n * people), people)
+        return {"image": image, "opinion": pd.DataFrame({"image": of, "who": who, "score": self.opinion.ravel()})}
+
+
+def digits(seed: int) -> dict[str, pd.DataFrame]:
+    """1,797 digits of 8 x 8 pixels for models/digits.rcrf, ten of each labelled: the splits of `relcrf demo`."""
+    return {"image": pd.DataFrame(make_digits(seed).table())}
+
+
+def olivetti(seed: int) -> dict[str, pd.DataFrame]:
+    """The faces of `olivetti_faces`, for models/faces.rcrf."""
+    return olivetti_faces(seed).tables()
+
+
+def olivetti_faces(seed: int, labelled_each: int = 3, components: int = 50) -> Faces:
+    """400 faces of 40 people, some of each labelled, as their principal components (those of all images).
+
+    The local classifier is a logistic regression on the components.
+    """
+    person = table("olivetti", "face.csv")["person"].to_numpy()
+    wide = table("olivetti", "pixel_wide.csv.gz").drop(columns="face").to_numpy() / 255.0
+    vectors = PCA(components, random_state=0).fit_transform(wide)
+    vectors /= np.sqrt(vectors.var(axis=0).sum())
+    rng = np.random.default_rng(seed)
+    labelled = np.zeros(len(person), dtype=bool)
+    for p in np.unique(person):
+        labelled[rng.permutation(np.flatnonzero(person == p))[:labelled_each]] = True
+    classifier = LogisticRegression(max_iter=2000, C=100.0)
+    folds = StratifiedKFold(labelled_each, shuffle=True, random_state=seed)
+    opinion = np.empty((len(person), person.max() + 1))
+    opinion[labelled] = cross_val_predict(
+        classifier, vectors[labelled], person[labelled], cv=folds, method="predict_log_proba"
+    )
+    classifier.fit(vectors[labelled], person[labelled])
+    opinion[~labelled] = classifier.predict_log_proba(vectors[~labelled])
+    return Faces(vectors, person, labelled, opinion)

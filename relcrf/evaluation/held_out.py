@@ -1,0 +1,103 @@
+"""Labels that a training does not see, to judge it by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.backends.base import Inferred, Problem
+from relcrf.errors import DataError, Diagnostic
+from relcrf.graph.components import components
+from relcrf.graph.reduction import Role
+
+LARGEST = 1 / 20
+"""Of the labels that a component may have where whole ones are held out: rows that nothing joins, and no web with crumbs."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Some of a training problem's labelled variables.
+
+    Args:
+        variables: which, shape (n_variables,), bool.
+        whole: whether they are whole components.
+    """
+
+    variables: np.ndarray
+    whole: bool
+
+    @classmethod
+    def at_random(cls, problem: Problem, share: float, seed: int) -> HeldOut:
+        """A share of the labels: whole components where none has more than `LARGEST` of them, else variables.
+
+        Raises:
+            DataError: where that leaves nothing, on one side or the other.
+        """
+        among, of, whole = _units(problem)
+        n = round(share * len(among))
+        _require(0 < n < len(among), len(among))
+        chosen = np.random.default_rng(seed).permutation(among)[:n]
+        return cls(_labelled(problem) & np.isin(of, chosen), whole)
+
+    @classmethod
+    def folds(cls, problem: Problem, n: int, seed: int) -> list[HeldOut]:
+        """All labels in `n` parts of equal size, each held out in turn; of the same kind as `at_random`.
+
+        Raises:
+            DataError: where there are fewer labels, or components of them, than parts.
+        """
+        among, of, whole = _units(problem)
+        _require(len(among) >= n, len(among))
+        parts = np.array_split(np.random.default_rng(seed).permutation(among), n)
+        return [cls(_labelled(problem) & np.isin(of, part), whole) for part in parts]
+
+    @property
+    def n(self) -> int:
+        return int(self.variables.sum())
+
+    def learning(self, problem: Problem) -> Problem:
+        """What is left to learn from."""
+        return replace(problem, roles=np.where(self.variables, Role.ABSENT, problem.roles).astype(np.int8))
+
+    def asking(self, problem: Problem) -> Problem:
+        """What is held out as queries, the other labels as evidence.
+
+        Among variables, those that the training leaves out are queries too: an answer depends on its unlabelled
+        neighbours, there as in earnest. Their labels are not used.
+        """
+        evidence = _labelled(problem) & ~self.variables
+        roles, states = np.where(evidence, Role.CLAMPED, problem.roles), problem.states
+        if not self.whole:
+            left_out = problem.roles == Role.ABSENT
+            roles, states = np.where(left_out, Role.FREE, roles), np.where(left_out, -1, states)
+        return replace(problem, roles=roles.astype(np.int8), states=states)
+
+    def scores(self, problem: Problem, found: Inferred) -> tuple[float, float]:
+        """Mean log-probability of the labels that are held out, each alone, and the share whose most probable state is right."""
+        scored = np.flatnonzero(self.variables[found.variables])
+        truth = problem.states[found.variables[scored]]
+        probability = found.marginals[found.state_start[:-1][scored] + truth]
+        largest = np.maximum.reduceat(found.marginals, found.state_start[:-1])[scored]
+        with np.errstate(divide="ignore"):
+            return float(np.log(probability).mean()), float((probability == largest).mean())
+
+
+def _labelled(problem: Problem) -> np.ndarray:
+    return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
+
+
+def _units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
+    """What can be held out, the one that each variable belongs to, shape (n_variables,), and whether they are components."""
+    labelled = _labelled(problem)
+    component = components(problem.graph, problem.roles)
+    roots, sizes = np.unique(component[labelled], return_counts=True)
+    if sizes.max(initial=0) <= LARGEST * labelled.sum():
+        return roots, component, True
+    return np.flatnonzero(labelled), np.arange(len(labelled)), False
+
+
+def _require(enough: bool, n: int) -> None:
+    if not enough:
+        message = f"{n} labels are too few to hold some of them out"
+        raise DataError(Diagnostic("E226", message, hint="label more things, or say the settings"))

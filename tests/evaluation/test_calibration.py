@@ -1,0 +1,90 @@
+"""Calibration: the scale is that of the best held-out likelihood, and changes no most probable joint state."""
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf import api
+from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.calibration import SCALES
+from relcrf.evaluation.held_out import HeldOut
+from relcrf.resources import shipped
+
+
+@pytest.fixture(scope="module")
+def web():
+    """Pages whose words tell little, and links."""
+    rng = np.random.default_rng(1)
+    kinds = np.array(["course", "faculty", "student"], dtype=object)
+    kind = rng.integers(3, size=90)
+    words = np.where(rng.random((90, 8)) < 0.2, kind[:, None], rng.integers(30, size=(90, 8)))
+    ends = rng.integers(90, size=(2, 60))
+    ids = [f"p{k:02}" for k in range(90)]
+    tables = {
+        "page": {"id": ids, "category": kinds[kind]},
+        "link": {"source": [ids[k] for k in ends[0]], "target": [ids[k] for k in ends[1]]},
+        "page_word": {"page": np.repeat(ids, 8), "word": [f"w{k}" for k in words.ravel()]},
+    }
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    return model, model.ground(relcrf.Dataset(tables))
+
+
+@pytest.mark.parametrize("backend", ["ess", "pseudo"])
+def test_weights_that_are_too_large_are_made_smaller(web, backend):
+    model, grounding = web
+    hidden = np.arange(len(grounding.states)) % 3 == 0
+    plain, tamed = (api.fit(model, grounding, backend, hidden=hidden, l2=1e-4, calibrate=folds) for folds in (0, 4))
+    scale = tamed.summary["calibration"]
+    assert scale in SCALES and scale < 1.0
+    np.testing.assert_allclose(tamed.learned.vectors["weights"], scale * plain.learned.vectors["weights"])
+    before, after = (api.predict(fit, grounding, hidden=hidden) for fit in (plain, tamed))
+    assert after.score(among=hidden).log_likelihood > before.score(among=hidden).log_likelihood
+    if backend == "ess":
+        np.testing.assert_array_equal(before.inferred.map_states, after.inferred.map_states)
+
+
+def test_the_scale_is_that_of_a_search_by_hand(web):
+    model, grounding = web
+    fit = api.fit(model, grounding, "local", l2=0.01, calibrate=3)
+    problem = api.training_problem(grounding)
+    total = np.zeros(len(SCALES))
+    for held in HeldOut.folds(problem, 3, 0):
+        part = api.fit(model, grounding, "local", l2=0.01, hidden=held.variables)
+        for k, scale in enumerate(SCALES):
+            part.learned.vectors["weights"][:] *= scale
+            found = api.predict(part, grounding, hidden=held.variables)
+            total[k] += held.n * found.score(among=held.variables).log_likelihood
+            part.learned.vectors["weights"][:] /= scale
+    assert fit.summary["calibration"] == SCALES[total.argmax()]
+
+
+def test_hidden_labels_are_not_seen_and_fixed_weights_stay():
+    text = (
+        "domain D = { x, y } entity E { predict d : D\n w : string }\n"
+        "template given(e: E) over e.d init 0.5 fixed\ntemplate word(e: E) over e.d per e.w"
+    )
+    rng = np.random.default_rng(0)
+    words = rng.integers(3, size=60)
+    label = np.where(rng.random(60) < 0.8, words == 0, words != 0)
+    table = {"id": list(range(60)), "d": ["x" if k else "y" for k in label], "w": [f"w{k}" for k in words]}
+    model = relcrf.parse(text)
+    grounding = model.ground(relcrf.Dataset({"e": table}))
+    hidden = np.arange(60) % 2 == 0
+    fit = api.fit(model, grounding, "local", hidden=hidden, calibrate=5)
+    weights = fit.weights().to_pandas().query("template == 'given'")["weight"]
+    assert (weights == 0.5).all()
+    from dataclasses import replace
+
+    turned = replace(grounding, states=np.where(hidden, 0, grounding.states))
+    other = api.fit(model, turned, "local", hidden=hidden, calibrate=5)
+    np.testing.assert_array_equal(other.learned.vectors["weights"], fit.learned.vectors["weights"])
+
+
+def test_what_cannot_be_calibrated(web):
+    model, grounding = web
+    with pytest.raises(UsageError, match="E317"):
+        api.fit(model, grounding, "local", calibrate=1)
+    few = np.ones(len(grounding.states), dtype=bool)
+    few[np.flatnonzero(grounding.states >= 0)[:3]] = False
+    with pytest.raises(DataError, match="E226"):
+        api.fit(model, grounding, "local", hidden=few, calibrate=5)

@@ -208,8 +208,9 @@ def likelihoods(readings: sensors.Readings, in_blocks: bool, options: argparse.N
     """Means and spreads of each method over the splits, a list over rows; shown as a table."""
     how = "whole blocks of time held out" if in_blocks else "rows at random"
     table = Table("rows", *SHOWN.values(), title=f"{readings.name}, {how}: log-likelihood a row, nats")
-    found: dict[str, Any] = {"rows": options.rows}
-    for n in options.rows:
+    most = len(sensors.split(readings, 0, in_blocks=in_blocks)[0])
+    found: dict[str, Any] = {"rows": [min(n, most) for n in options.rows]}
+    for n in found["rows"]:
         each = []
         for seed in range(options.splits):
             work = [readings.name, len(readings.targets), in_blocks, n, seed]
@@ -243,7 +244,9 @@ def switching_trees(n: int, seeds: int, kept: Kept) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1_000], help="of training")
+    parser.add_argument(
+        "--rows", type=int, nargs="+", default=[100, 300, 1_000, 3_000], help="of training; or all there are"
+    )
     parser.add_argument("--splits", type=int, default=3, help="each with its own rows")
     parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
     parser.add_argument("--plot", type=Path, help="where the picture goes (needs Matplotlib)")

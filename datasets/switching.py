@@ -15,8 +15,9 @@ VARIABLES, STATES = 16, 3
 ATTRIBUTES = (3, 2, 2, 2, 2)
 """How many levels each has. Those of the first have trees of their own."""
 LEVELS = ATTRIBUTES[0]
-STRENGTH, PUSH = 1.2, 0.3
-"""Standard deviations of the log potentials of edges, and of single variables for each level of each attribute."""
+STRENGTH, PUSH = 2.0, 0.3
+"""By how much an edge prefers, for each state of the one end, one state of the other; and the standard deviation of the log
+potentials of single variables for each level of each attribute."""
 
 MODEL = """
 domain Item = open
@@ -67,9 +68,10 @@ def make_world(rng: np.random.Generator) -> World:
         order = rng.permutation(VARIABLES)
         tree[:, 0] = [order[rng.integers(k)] for k in range(1, VARIABLES)]
         tree[:, 1] = order[1:]
+    partner = rng.permuted(np.broadcast_to(np.arange(STATES), (LEVELS, VARIABLES - 1, STATES)), axis=2)
     return World(
         trees,
-        STRENGTH * rng.normal(size=(LEVELS, VARIABLES - 1, STATES, STATES)),
+        STRENGTH * np.eye(STATES)[partner],
         PUSH * rng.normal(size=(VARIABLES, len(ATTRIBUTES), LEVELS, STATES)),
     )
 

@@ -204,6 +204,15 @@ class Inferred:
     log_partition: float
     verdict: Verdict
 
+    def modes(self) -> np.ndarray:
+        """The most probable state of each variable alone, shape (n,), int32."""
+        sizes = np.diff(self.state_start)
+        states = np.empty(len(sizes), dtype=np.int32)
+        for k in np.unique(sizes):
+            alike = np.flatnonzero(sizes == k)
+            states[alike] = self.marginals[self.state_start[alike, None] + np.arange(k)].argmax(axis=1)
+        return states
+
     def only(self, chosen: np.ndarray) -> Inferred:
         """The answers for some of the variables, shape (n,), bool; the edges stay."""
         sizes = np.diff(self.state_start)

@@ -6,7 +6,7 @@ Source: Chechetka & Guestrin, Evidence-Specific Structures for Rich Tractable CR
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -26,8 +26,9 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
-from relcrf.learning.likelihood import AbstractLikelihood, PairLikelihood
+from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
+from relcrf.learning.mixture import MixtureLikelihood
 from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information
 from relcrf.structure.edge_kinds import KindCounts
 
@@ -55,6 +56,7 @@ class OnStructure(AbstractPart):
         shares: see `EdgeRule`.
         in_tree: labelled neighbours take part in the structure.
         sharpness: of the margin loss; 0 is the likelihood.
+        trees: structures whose distributions are averaged.
     """
 
     backend: str
@@ -63,18 +65,28 @@ class OnStructure(AbstractPart):
     shares: Vector | None
     in_tree: bool
     sharpness: float = 0.0
+    trees: int = 1
 
-    def graph(self, problem: Problem) -> ReducedGraph:
-        """The nodes with the edges that act; where neighbours are in the tree, with those as nodes."""
+    def graphs(self, problem: Problem) -> list[ReducedGraph]:
+        """The nodes with the edges that act, once for each structure; where neighbours are in the tree, with those as nodes."""
         graph = (problem.opened() if self.in_tree else problem).reduced(self.backend)
         information = edge_information(graph, self.structure.get())
-        return self.rule.chosen(graph, information, None if self.shares is None else self.shares.get())
+        shares = None if self.shares is None else self.shares.get()
+        return self.rule.several(graph, information, shares, self.trees)
+
+    def graph(self, problem: Problem) -> ReducedGraph:
+        """The first of `graphs`."""
+        return replace(self, trees=1).graphs(problem)[0]
 
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
-        graph = self.graph(problem)
+        found = [self._joint(problem, graph) for graph in self.graphs(problem)]
+        if self.trees > 1:
+            return MixtureLikelihood(tuple(found))
+        return MarginLoss(found[0], self.sharpness) if self.sharpness else found[0]
+
+    def _joint(self, problem: Problem, graph: ReducedGraph) -> AbstractJointLikelihood:
         known = problem.roles[graph.variables] == Role.CLAMPED if self.in_tree else None
-        joint = exact_likelihood(graph, problem.states[graph.variables], known, width=self.rule.width)
-        return MarginLoss(joint, self.sharpness) if self.sharpness else joint
+        return exact_likelihood(graph, problem.states[graph.variables], known, width=self.rule.width)
 
 
 @dataclass(frozen=True)
@@ -102,6 +114,7 @@ class EssBackend(AbstractBackend):
         sharpness: of the margin, see `MarginLoss`.
         width: treewidth; 1 is a forest, see `EdgeRule`.
         least_information, least_share: structure regularisation, see `EdgeRule`.
+        trees: of inference alone: structures whose answers are averaged; each discounts the edges of those before it.
         observed_edges: `fold`: a labelled neighbour costs no edge, its factor is the unknown end's alone; `tree`: it takes
             part in the structure like an unknown one.
 
@@ -111,7 +124,7 @@ class EssBackend(AbstractBackend):
 
     name: ClassVar[str] = "ess"
     without: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "structure": ("objective", "sharpness", "width", "least_information", "least_share", "observed_edges")
+        "structure": ("objective", "sharpness", "width", "least_information", "least_share", "trees", "observed_edges")
     }
     l2: float = 1.0
     max_iterations: int = 200
@@ -122,12 +135,13 @@ class EssBackend(AbstractBackend):
     width: int = 1
     least_information: float = 0.0
     least_share: float = 0.0
+    trees: int = 1
     observed_edges: str = "fold"
 
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("likelihood", "margin"))
         self._require_one_of("observed_edges", ("fold", "tree"))
-        for setting in ("width", "sharpness"):
+        for setting in ("width", "sharpness", "trees"):
             if not getattr(self, setting):
                 message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
                 raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
@@ -174,12 +188,26 @@ class EssBackend(AbstractBackend):
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
         admitted = problem.share(vectors["share"]) if self.least_share else None
         in_tree = self.observed_edges == "tree"
-        return OnStructure(self.name, self._rule, problem.share(vectors["structure"]), admitted, in_tree)
+        structure = problem.share(vectors["structure"])
+        return OnStructure(self.name, self._rule, structure, admitted, in_tree, trees=self.trees)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         part = self.joint(problem, vectors)
-        graph = part.graph(problem)
-        given = None
-        if part.in_tree:
-            given = np.where(problem.roles == Role.CLAMPED, problem.states, -1)[graph.variables]
-        return infer_exactly(graph, vectors["weights"], width=self.width, given=given)
+        answers = []
+        for graph in part.graphs(problem):
+            given = None
+            if part.in_tree:
+                given = np.where(problem.roles == Role.CLAMPED, problem.states, -1)[graph.variables]
+            answers.append(infer_exactly(graph, vectors["weights"], width=self.width, given=given))
+        return answers[0] if self.trees == 1 else _average(answers)
+
+
+def _average(answers: list[Inferred]) -> Inferred:
+    """Marginals of the average distribution; it has no log partition, and its states are each the most probable alone."""
+    mixed = replace(
+        answers[0],
+        marginals=np.mean([each.marginals for each in answers], axis=0),
+        edges=np.unique(np.concatenate([each.edges for each in answers]), axis=0),
+        log_partition=float("nan"),
+    )
+    return replace(mixed, map_states=mixed.modes())

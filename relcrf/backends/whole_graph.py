@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -62,26 +62,18 @@ class WholeGraph(AbstractPart):
         inference, potentials = self.method(graph.scopes, observe), graph.potentials(weights)
         try:
             found = inference.marginals(potentials)
+            answers = Inferred(
+                variables=graph.variables,
+                state_start=graph.state_start,
+                marginals=found.nodes,
+                map_states=np.empty(0, dtype=np.int32),
+                edges=graph.variables[graph.edges],
+                log_partition=found.log_partition,
+                verdict=found.verdict,
+            )
             interrupted = found.verdict.status == "interrupted"
-            states = _modes(graph, found.nodes) if interrupted else inference.map_states(potentials).states
+            states = answers.modes() if interrupted else inference.map_states(potentials).states
         except CliqueTooLarge as error:
             message = f"backend '{self.backend}' cannot infer here by '{self.inference}': {error}"
             raise UsageError(Diagnostic("E308", message, hint="use --set inference=auto, bp or gibbs")) from None
-        return Inferred(
-            variables=graph.variables,
-            state_start=graph.state_start,
-            marginals=found.nodes,
-            map_states=states,
-            edges=graph.variables[graph.edges],
-            log_partition=found.log_partition,
-            verdict=found.verdict,
-        )
-
-
-def _modes(graph: ReducedGraph, marginals: np.ndarray) -> np.ndarray:
-    """The most probable state of each node alone, shape (n_nodes,), int32."""
-    states = np.empty(graph.n_nodes, dtype=np.int32)
-    for k in np.unique(graph.cardinality):
-        nodes = np.flatnonzero(graph.cardinality == k)
-        states[nodes] = marginals[graph.state_start[nodes, None] + np.arange(k)].argmax(axis=1)
-    return states
+        return replace(answers, map_states=states)

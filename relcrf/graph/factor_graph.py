@@ -92,6 +92,14 @@ class FactorGroup:
         """How far one step of each place's state moves the joint state."""
         return tuple(math.prod(self.cardinalities[place + 1 :]) for place in range(len(self.cardinalities)))
 
+    @cached_property
+    def is_agreement(self) -> bool:
+        """Whether the factors are over two places, and 1 times a number where these agree and 0 elsewhere."""
+        if self.patterns is None or len(self.scope) != 2 or self.n_patterns != 1:
+            return False
+        k, other = self.cardinalities
+        return k == other and np.array_equal(self.patterns[:, 0], np.eye(k).ravel())
+
     @property
     def nbytes(self) -> int:
         scope = self.scope

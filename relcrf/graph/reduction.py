@@ -207,7 +207,7 @@ class ReducedGraph:
         """
         agreement = np.ones(self.n_edges, dtype=bool)
         for terms in self.edge_terms:
-            if not _is_agreement(self.graph.groups[terms.group]):
+            if not self.graph.groups[terms.group].is_agreement:
                 agreement[terms.target] = False
         # Two places of a factor may have become one edge's ends in either order, but only both at once.
         if not agreement.any():
@@ -403,8 +403,11 @@ class ReducedGraph:
                 group.features.add_scores(matrix, rows, cells, fresh)
                 continue
             scores = group.features.scores(matrix, chunk if terms.factor is None else terms.factor[chunk])
-            geometry = self._geometry(terms, chunk, origin)
-            tables.add_tables(scores, _patterns(group.patterns), *geometry, out)
+            *views, n_rows, n_columns, start = self._geometry(terms, chunk, origin)
+            if terms.on_edges and group.is_agreement:
+                tables.add_diagonals(scores, n_rows, start, out)
+            else:
+                tables.add_tables(scores, _patterns(group.patterns), *views, n_rows, n_columns, start, out)
 
     def _collect(self, terms: Terms, span: slice, values: np.ndarray, origin: int, out: np.ndarray) -> None:
         group = self.graph.groups[terms.group]
@@ -418,8 +421,11 @@ class ReducedGraph:
                 continue
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
-            geometry = self._geometry(terms, chunk, origin)
-            tables.collect_tables(values, _patterns(group.patterns), *geometry, residual)
+            *views, n_rows, n_columns, start = self._geometry(terms, chunk, origin)
+            if terms.on_edges and group.is_agreement:
+                tables.collect_diagonals(values, n_rows, start, residual)
+            else:
+                tables.collect_tables(values, _patterns(group.patterns), *views, n_rows, n_columns, start, residual)
             group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
 
 
@@ -546,14 +552,6 @@ def _merge_parallel(pairs: list[tuple[Terms, np.ndarray]], n_nodes: int) -> tupl
         order = np.argsort(edge, kind="stable")
         merged.append(terms.take(order, edge[order]))
     return edges, tuple(merged)
-
-
-def _is_agreement(group: FactorGroup) -> bool:
-    """Whether the factors are over two places, and 1 times a number where these agree and 0 elsewhere."""
-    if group.patterns is None or len(group.scope) != 2 or group.n_patterns != 1:
-        return False
-    k, other = group.cardinalities
-    return k == other and np.array_equal(group.patterns[:, 0], np.eye(k).ravel())
 
 
 def _table_start(cardinality: np.ndarray, edges: np.ndarray, agreement: np.ndarray | None = None) -> np.ndarray:

@@ -36,16 +36,16 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
                 edge_table[cell + y] += row + node_table[column + y]
             cell += n_columns
         top = -np.inf
-        for cell in range(first, last):
-            top = edge_table[cell] if edge_table[cell] > top else top
-        for cell in range(first, last):
-            edge_table[cell] = exp(edge_table[cell] - top)
+        for at in range(first, last):
+            top = edge_table[at] if edge_table[at] > top else top
+        for at in range(first, last):
+            edge_table[at] = exp(edge_table[at] - top)
         total = 0.0
-        for cell in range(first, last):
-            total += edge_table[cell]
+        for at in range(first, last):
+            total += edge_table[at]
         scale = 1.0 / total if top > -np.inf else np.nan
-        for cell in range(first, last):
-            edge_table[cell] *= scale
+        for at in range(first, last):
+            edge_table[at] *= scale
         log_partition[e] = top + np.log(total)
 
 
@@ -53,14 +53,16 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
 def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_table):  # type: ignore[no-untyped-def]
     """Adds the row and column sums of every pair's table to its two nodes."""
     for e in range(len(edges)):
-        i = edges[e, 0]
-        j = edges[e, 1]
-        n_columns = cardinality[j]
-        for x in range(cardinality[i]):
+        n_columns = U(cardinality[edges[e, 1]])
+        column = U(state_start[edges[e, 1]])
+        cell = U(table_start[e])
+        for x in range(state_start[edges[e, 0]], state_start[edges[e, 0] + 1]):
+            total = 0.0
             for y in range(n_columns):
-                value = edge_table[table_start[e] + x * n_columns + y]
-                node_table[state_start[i] + x] += value
-                node_table[state_start[j] + y] += value
+                total += edge_table[cell + y]
+                node_table[column + y] += edge_table[cell + y]
+            node_table[x] += total
+            cell += n_columns
 
 
 @kernel((*PAIRS, INDEX, FLAT, FLAT))

@@ -61,6 +61,31 @@ def collect_tables(  # type: ignore[no-untyped-def]
                         row[pattern] += value * patterns[state, pattern]
 
 
+@kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]))
+def add_diagonals(scores, n_rows, start, out):  # type: ignore[no-untyped-def]
+    """`add_tables` for one pattern that is 1 where both ends agree: only the diagonals of square tables are touched."""
+    shared = scores.shape[0] == 1
+    for term in range(len(start)):
+        score = scores[0 if shared else term, 0]
+        cell = start[term]
+        for _ in range(n_rows[term]):
+            out[cell] += score
+            cell += n_rows[term] + 1
+
+
+@kernel((float64[::1], int32[::1], int64[::1], float64[:, ::1]))
+def collect_diagonals(tables, n_rows, start, residual):  # type: ignore[no-untyped-def]
+    """Adjoint of `add_diagonals`."""
+    shared = residual.shape[0] == 1
+    for term in range(len(start)):
+        total = 0.0
+        cell = start[term]
+        for _ in range(n_rows[term]):
+            total += tables[cell]
+            cell += n_rows[term] + 1
+        residual[0 if shared else term, 0] += total
+
+
 @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]))
 def add_cliques(scores, patterns, base, stride, cardinality, start, out):  # type: ignore[no-untyped-def]
     """As `add_tables`, for tables over any number of nodes: shapes (n_terms, arity) of `stride` and `cardinality`."""

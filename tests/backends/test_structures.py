@@ -175,6 +175,32 @@ def test_dense_learning_by_any_method_is_better_than_local(sensors):
         assert found.log_likelihood > local.log_likelihood + 0.2
 
 
+def test_averaged_structures(sensors):
+    """The marginals are the mean of those of the structures, the joint probability the mean of theirs; the first is `ess`."""
+    model, grounding = sensors
+    hidden = np.arange(len(grounding.states)) < 6
+    fit = api.fit(model, grounding, "ess")
+    vectors = fit.learned.vectors_for(grounding)
+    system = make("ess", trees=3)
+    problem = Problem(grounding.graph, np.where(hidden, Role.FREE, Role.CLAMPED).astype(np.int8), grounding.states)
+    graphs = system.joint(problem, vectors).graphs(problem)
+    assert len({tuple(map(tuple, graph.edges)) for graph in graphs}) == 3
+    joints, marginals = [], []
+    for graph in graphs:
+        joints.append(enumerated(graph, vectors["weights"], grounding.states[:6], np.ones(6, dtype=bool)))
+        every = np.array(list(itertools.product(range(3), repeat=6)), dtype=np.int32)
+        potentials = graph.potentials(vectors["weights"])
+        p = np.exp(np.array([graph.scopes.score(potentials, s) for s in every]))
+        marginals.append([[p[every[:, v] == x].sum() / p.sum() for x in range(3)] for v in range(6)])
+    found = api.predict(fit, grounding, hidden=hidden, trees=3)
+    np.testing.assert_allclose(found.probabilities(), np.mean(marginals, axis=0), atol=1e-9)
+    joint = api.joint_log_likelihood(fit, grounding, hidden=hidden, trees=3)
+    assert joint == pytest.approx(np.logaddexp.reduce(joints) - np.log(3), abs=1e-9)
+    assert (found.inferred.map_states == found.probabilities().argmax(axis=1)).all()
+    alone = api.predict(fit, grounding, hidden=hidden)
+    np.testing.assert_allclose(alone.probabilities(), marginals[0], atol=1e-9)
+
+
 def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
     model, grounding = web
     hidden = np.arange(len(grounding.states)) % 4 == 0
@@ -202,6 +228,7 @@ def test_the_margin_objective_predicts_and_refuses_latent_attributes(web):
         ("ess", {"observed_edges": "both"}),
         ("ess", {"width": 0}),
         ("ess", {"sharpness": 0}),
+        ("ess", {"trees": 0}),
         ("dense", {"inference": "gibbs"}),
         ("dense", {"learn": "bp"}),
     ],

@@ -9,6 +9,7 @@ from objectives import finite_differences, problem
 from relcrf.inference.enumeration import Enumeration
 from relcrf.learning.likelihood import ForestLikelihood, InferredLikelihood
 from relcrf.learning.margin import MarginLoss
+from relcrf.learning.mixture import MixtureLikelihood
 
 
 def margins(graph, weights, states):
@@ -38,3 +39,13 @@ def test_the_smoothed_hinge(seed, sharpness):
         assert value == pytest.approx(smoothed, rel=1e-9, abs=1e-9)
         assert hinge - 1e-9 <= value <= hinge + np.log(graph.cardinality).sum() / sharpness + 1e-9
         np.testing.assert_allclose(gradient, finite_differences(loss, weights), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_gradient_of_a_mixture(seed):
+    graph, states, weights = problem(seed, forest=True)
+    parts = [graph.with_edges(np.arange(n)) for n in (graph.n_edges, graph.n_edges // 2)]
+    loss = MixtureLikelihood(tuple(ForestLikelihood.of(part, states) for part in parts))
+    value, gradient = loss(weights)
+    assert np.exp(-value) == pytest.approx(np.mean([np.exp(-part(weights)[0]) for part in loss.parts]))
+    np.testing.assert_allclose(gradient, finite_differences(loss, weights), rtol=1e-5, atol=1e-6)

@@ -1,0 +1,36 @@
+"""Likelihood of a mixture: the average of some distributions over the same nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureLikelihood(AbstractLikelihood):
+    """`-log 1/n sum_t P_t(x | e, w)`, all with the same weights.
+
+    Args:
+        parts: the distributions' likelihoods, one or more.
+    """
+
+    parts: tuple[AbstractJointLikelihood, ...]
+
+    @property
+    def graph(self) -> ReducedGraph:  # type: ignore[override]
+        return self.parts[0].graph
+
+    @property
+    def states(self) -> np.ndarray:  # type: ignore[override]
+        return self.parts[0].states
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        found = [part(weights) for part in self.parts]
+        logs = -np.array([value for value, _ in found])
+        total = np.logaddexp.reduce(logs)
+        share = np.exp(logs - total)
+        return float(np.log(len(logs)) - total), np.asarray(share @ np.stack([gradient for _, gradient in found]))

@@ -57,7 +57,7 @@ SWITCHING_L2 = (1.0, 3.0)
 LEAST_SHARE = (0.0, 0.05, 0.1, 0.3)
 TEST_ROWS = 200
 ITERATIONS = {"ess": 60, "chow-liu": 400, "dense": 60}
-"""At most. The fixed tree needs more of them, since it wants little L2, and has them: 60 cost it a nat or more."""
+"""At most. The fixed tree wants little L2, and so more of them: with 60 it was 0.6 nats worse on 1,000 temperatures."""
 TOLERANCE = 1e-4
 MEMORY = "8GB"
 CONSOLE = Console(width=150)
@@ -269,7 +269,7 @@ def main() -> None:
         found.update((f"{prefix}{key}", value) for key, value in figures.items())
     n, seeds = (500, 1) if options.quick else (10_000, options.splits)
     found.update((f"switching_{key}", value) for key, value in switching_trees(n, seeds, kept).items())
-    CONSOLE.print("The dense model's likelihoods are estimates: the lower of Bethe's and mean field's.")
+    CONSOLE.print("The dense model's likelihoods are estimates; where it is as high as its bound, only that is known.")
     if options.plot:
         plot(found, options.plot)
     print(json.dumps(found))

@@ -73,15 +73,16 @@ def test_ctrl_c_gives_what_there_is(run, web, tmp_path):
     out = tmp_path / "found.csv"
     command = [sys.executable, "-m", "relcrf.cli.main", "predict", run, "--data", web, "--out", out]
     command += ["--set", "inference=gibbs", "--set", "sweeps=5000000"]
-    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    time.sleep(8)  # it starts, grounds, and samples for some seconds of many
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=120)
-    assert (process.returncode, "Traceback" in err) == (130, False), err
+    for patience in (8, 30, 90):  # it starts, grounds, and samples for some seconds of many; a busy machine takes longer
+        process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        time.sleep(patience)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        assert (process.returncode, "Traceback" in err) == (130, False), err
+        if out.exists():
+            break
     assert "interrupted" in err
-    print("sampled" if out.exists() else "had not begun to sample")
-    if out.exists():
-        with out.open() as file:
-            rows = list(csv.DictReader(file))
-        assert len(rows) == 12
-        assert all(0 < float(row["probability"]) <= 1 for row in rows)
+    with out.open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    assert all(0 < float(row["probability"]) <= 1 for row in rows)

@@ -186,6 +186,11 @@ class EssBackend(AbstractBackend):
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
+        if self.least_share and "share" not in vectors:
+            message = (
+                f"backend '{self.name}' was trained without least_share, and does not know which edges were chosen"
+            )
+            raise UsageError(Diagnostic("E305", message, hint="train with --set least_share=..."))
         admitted = problem.share(vectors["share"]) if self.least_share else None
         in_tree = self.observed_edges == "tree"
         structure = problem.share(vectors["structure"])

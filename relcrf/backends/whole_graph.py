@@ -10,10 +10,9 @@ import numpy as np
 from relcrf.backends.base import AbstractPart, Inferred, Problem
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
-from relcrf.graph.scopes import Scopes
+from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.choice import METHODS, make, settings_of
-from relcrf.inference.clique_tree import CliqueTooLarge
-from relcrf.inference.result import AbstractInference, Observer, silent
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Unanswerable, silent
 from relcrf.learning.likelihood import InferredLikelihood
 
 MAX_CELLS = 1 << 27
@@ -42,7 +41,8 @@ class WholeGraph(AbstractPart):
 
     def method(self, scopes: Scopes, observe: Observer = silent) -> AbstractInference:
         known = settings_of(METHODS[self.inference])
-        return make(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
+        made = make(self.inference, scopes, {n: value for n, value in self.settings if n in known}, observe)
+        return _Told(scopes, made, self)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = reduce_graph(problem.graph, problem.roles, problem.states)
@@ -60,20 +60,41 @@ class WholeGraph(AbstractPart):
         """Marginals and a most probable joint state."""
         graph = self.graph(problem).with_agreements()
         inference, potentials = self.method(graph.scopes, observe), graph.potentials(weights)
-        try:
-            found = inference.marginals(potentials)
-            answers = Inferred(
-                variables=graph.variables,
-                state_start=graph.state_start,
-                marginals=found.nodes,
-                map_states=np.empty(0, dtype=np.int32),
-                edges=graph.variables[graph.edges],
-                log_partition=found.log_partition,
-                verdict=found.verdict,
-            )
-            interrupted = found.verdict.status == "interrupted"
-            states = answers.modes() if interrupted else inference.map_states(potentials).states
-        except CliqueTooLarge as error:
-            message = f"backend '{self.backend}' cannot infer here by '{self.inference}': {error}"
-            raise UsageError(Diagnostic("E308", message, hint="use --set inference=auto, bp or gibbs")) from None
+        found = inference.marginals(potentials)
+        answers = Inferred(
+            variables=graph.variables,
+            state_start=graph.state_start,
+            marginals=found.nodes,
+            map_states=np.empty(0, dtype=np.int32),
+            edges=graph.variables[graph.edges],
+            log_partition=found.log_partition,
+            verdict=found.verdict,
+        )
+        interrupted = found.verdict.status == "interrupted"
+        states = answers.modes() if interrupted else inference.map_states(potentials).states
         return replace(answers, map_states=states)
+
+
+@dataclass(frozen=True)
+class _Told(AbstractInference):
+    """A method that says what it cannot do as a user's mistake."""
+
+    scopes: Scopes
+    method: AbstractInference
+    part: WholeGraph
+
+    def marginals(self, potentials: Potentials) -> Marginals:
+        try:
+            return self.method.marginals(potentials)
+        except Unanswerable as error:
+            raise self._told(error) from None
+
+    def map_states(self, potentials: Potentials) -> MapStates:
+        try:
+            return self.method.map_states(potentials)
+        except Unanswerable as error:
+            raise self._told(error) from None
+
+    def _told(self, error: Unanswerable) -> UsageError:
+        message = f"backend '{self.part.backend}' cannot go by method '{self.part.inference}' here: {error}"
+        return UsageError(Diagnostic("E381", message, hint="use --set inference=bp, or auto"))

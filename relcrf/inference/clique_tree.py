@@ -11,6 +11,7 @@ import numpy as np
 from relcrf.errors import listing
 from relcrf.graph.parts import component_of
 from relcrf.graph.scopes import Scopes
+from relcrf.inference.result import Unanswerable
 from relcrf.kernels import elimination
 
 UNIT = 1 << 20
@@ -23,7 +24,7 @@ MOST_CELLS = 1 << 40
 """Of a clique, whatever the memory: sums of them stay whole numbers of 64 bits."""
 
 
-class CliqueTooLarge(ValueError):
+class CliqueTooLarge(Unanswerable):
     """Exact inference needs more memory than it may take.
 
     Args:

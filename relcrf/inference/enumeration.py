@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Unanswerable, Verdict
 
 LIMIT = 1 << 20
 """Joint states beyond which enumeration refuses: a second of work."""
@@ -18,7 +18,7 @@ class Enumeration(AbstractInference):
     """Marginals and most probable states of any graph with few joint states.
 
     Raises:
-        ValueError: where the graph has more than `LIMIT` joint states.
+        Unanswerable: a ValueError, where the graph has more than `LIMIT` joint states.
     """
 
     scopes: Scopes
@@ -26,8 +26,8 @@ class Enumeration(AbstractInference):
     def _all(self, potentials: Potentials) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Every joint state, shape (n_nodes, n); its cell in every full table, shape (n_factors, n); its score."""
         scopes, full = self.scopes.full(potentials)
-        if np.prod(scopes.cardinality.astype(np.float64)) > LIMIT:
-            raise ValueError(f"more than {LIMIT} joint states; enumeration is for small graphs")
+        if np.log(scopes.cardinality).sum() > np.log(LIMIT) + 1e-9:
+            raise Unanswerable(f"more than {LIMIT} joint states; enumeration is for small graphs")
         n_joint = int(np.prod(scopes.cardinality, dtype=np.int64))
         states = np.indices(tuple(scopes.cardinality)).reshape(scopes.n_nodes, n_joint)
         scores = np.zeros(states.shape[1])

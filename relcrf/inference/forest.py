@@ -14,7 +14,7 @@ import numba
 import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Unanswerable, Verdict
 from relcrf.kernels import forest, forest_layout
 from relcrf.kernels.forest_fixed import SWEEPS
 from relcrf.kernels.vector_math import exp_in_place
@@ -95,14 +95,14 @@ class ForestPlan:
         """The plan of a forest.
 
         Raises:
-            ValueError: where a factor has more than two nodes, or the pairs have a cycle.
+            Unanswerable: a ValueError, where a factor has more than two nodes, or the pairs have a cycle.
         """
         if (scopes.arity != 2).any():
-            raise ValueError("a factor has more than two nodes; forest inference needs pairs")
+            raise Unanswerable("a factor has more than two nodes; forest inference needs pairs")
         edges = scopes.node.reshape(-1, 2)
         found, parent_of, edge_of, is_forest = forest_layout.topological_order(scopes.n_nodes, edges)
         if not is_forest:
-            raise ValueError("the edges have a cycle; forest inference needs a forest")
+            raise Unanswerable("the edges have a cycle; forest inference needs a forest")
         block = min(block, LARGEST_BLOCK)
         order, runs, n_whole, _ = forest_layout.layout(found, parent_of, scopes.cardinality, block)
         position = np.empty(scopes.n_nodes, dtype=np.int32)

@@ -35,6 +35,10 @@ class Verdict:
         return self.status in ("exact", "converged")
 
 
+class Unanswerable(ValueError):
+    """A method cannot take this graph: it has a shape or a size that is not for it."""
+
+
 Observer = Callable[[Verdict], None]
 """Sees a method at work, after each round."""
 

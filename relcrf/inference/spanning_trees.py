@@ -8,6 +8,7 @@ import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import ForestInference
+from relcrf.inference.result import Unanswerable
 from relcrf.kernels.components import first_joins
 
 AT_LEAST = 8
@@ -30,10 +31,10 @@ class SpanningTrees:
         """Each forest prefers the pairs that those before it used least, and else goes by chance, until every pair is in one.
 
         Raises:
-            ValueError: where a factor has more than two nodes.
+            Unanswerable: a ValueError, where a factor has more than two nodes.
         """
         if (scopes.arity != 2).any():
-            raise ValueError("a factor has more than two nodes; tree-reweighted propagation needs pairs")
+            raise Unanswerable("a factor has more than two nodes; tree-reweighted propagation needs pairs")
         rng = np.random.default_rng(seed)
         edges = scopes.node.reshape(-1, 2)
         uses = np.zeros(len(edges), dtype=np.int64)

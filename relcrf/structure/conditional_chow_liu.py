@@ -79,8 +79,3 @@ class EdgeRule:
             information = information.copy()
             information[keep] *= DISCOUNT
         return found
-
-
-def spanning_forest(graph: ReducedGraph, structure_weights: np.ndarray) -> ReducedGraph:
-    """The graph with only the edges of the maximum spanning forest of `edge_information`."""
-    return EdgeRule().chosen(graph, edge_information(graph, structure_weights))

@@ -238,6 +238,25 @@ def test_wrong_settings_are_told_before_work_begins(backend, settings):
         make(backend, **settings)
 
 
+@pytest.mark.parametrize("inference", ["forest", "enumeration"])
+def test_a_method_that_cannot_take_the_graph_is_told(sensors, inference):
+    model, grounding = sensors
+    with pytest.raises(UsageError, match=r"E381[\s\S]*'dense'"):
+        api.fit(model, grounding, "dense", inference=inference)
+    fit = api.fit(model, grounding, "pseudo")
+    everything = np.ones(len(grounding.states), dtype=bool)
+    for ask in (api.predict, api.joint_log_likelihood):
+        with pytest.raises(UsageError, match=r"E381[\s\S]*'pseudo'"):
+            ask(fit, grounding, hidden=everything, inference=inference)
+
+
+def test_shares_that_were_not_learned_are_told(sensors):
+    model, grounding = sensors
+    fit = api.fit(model, grounding, "ess")
+    with pytest.raises(UsageError, match=r"E305[\s\S]*without least_share"):
+        api.predict(fit, grounding, hidden=np.ones(len(grounding.states), dtype=bool), least_share=0.2)
+
+
 def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
     from relcrf.backends import exact
 

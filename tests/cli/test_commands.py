@@ -20,21 +20,6 @@ from relcrf.resources import shipped
 MODEL = shipped("models", "webkb.rcrf")
 
 
-@pytest.fixture
-def relcrf_(capsys, monkeypatch):
-    return lambda *arguments: relcrf_command(capsys, monkeypatch, *arguments)
-
-
-@pytest.fixture
-def relcrf_json(capsys, monkeypatch):
-    return lambda *arguments: json_command(capsys, monkeypatch, *arguments)
-
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory):
-    return small_web(tmp_path_factory.mktemp("web"))
-
-
 @pytest.mark.parametrize("command", ["check", "plan", "ground", "train", "predict", "evaluate", "infer", "demo"])
 def test_every_command_has_help_with_an_example(relcrf_, command):
     code, out, _ = relcrf_(command, "--help")

@@ -7,25 +7,8 @@ import sys
 import time
 
 import pytest
-from command import json_command, relcrf_command
-from tables import small_web
 
 from relcrf.resources import shipped
-
-
-@pytest.fixture
-def relcrf_(capsys, monkeypatch):
-    return lambda *arguments: relcrf_command(capsys, monkeypatch, *arguments)
-
-
-@pytest.fixture
-def relcrf_json(capsys, monkeypatch):
-    return lambda *arguments: json_command(capsys, monkeypatch, *arguments)
-
-
-@pytest.fixture(scope="module")
-def web(tmp_path_factory):
-    return small_web(tmp_path_factory.mktemp("web"))
 
 
 @pytest.fixture
@@ -73,7 +56,11 @@ def test_ctrl_c_gives_what_there_is(run, web, tmp_path):
     out = tmp_path / "found.csv"
     command = [sys.executable, "-m", "relcrf.cli.main", "predict", run, "--data", web, "--out", out]
     command += ["--set", "inference=gibbs", "--set", "sweeps=5000000"]
-    for patience in (8, 30, 90):  # it starts, grounds, and samples for some seconds of many; a busy machine takes longer
+    for patience in (
+        8,
+        30,
+        90,
+    ):  # it starts, grounds, and samples for some seconds of many; a busy machine takes longer
         process = subprocess.Popen(list(map(str, command)), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         time.sleep(patience)
         process.send_signal(signal.SIGINT)

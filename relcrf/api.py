@@ -274,7 +274,7 @@ def select(
 
     Args:
         hidden: variables whose labels must not be used, as for `fit`.
-        options: `hold`, `seed`, `by`, and settings that are not varied.
+        options: `hold` or `held`, `seed`, `by`, and settings that are not varied.
     """
     return selection.select(training_problem(grounding, hidden), backend, grid, **options)
 

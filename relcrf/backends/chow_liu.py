@@ -39,6 +39,21 @@ class Counts(AbstractPart):
         return JointCounts(graph, problem.states[graph.variables], self.k)
 
 
+def label_information(problem: Problem, backend: str) -> np.ndarray:
+    """Mutual information of the training labels of each kind's pairs, for each weight of it, shape (layout.size,).
+
+    Raises:
+        UsageError: where some of them are latent.
+    """
+    if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+        message = f"backend '{backend}' counts the states of pairs here, and those of latent attributes are not known"
+        raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
+    layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
+    shape = sum(block.n_features for block in layout.blocks) * k * k
+    _, counts = problem.sum_of(Counts(backend, k))(np.zeros(shape))
+    return information(counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups})
+
+
 @dataclass(frozen=True)
 class OnTree(AbstractPart):
     """The forest of the largest information, which each weight has for its feature."""
@@ -69,14 +84,7 @@ class ChowLiuBackend(AbstractBackend):
     tolerance: float = 1e-5
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
-            message = "backend 'chow-liu' cannot learn latent attributes: it counts the states of pairs"
-            raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
-        layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
-        shape = sum(block.n_features for block in layout.blocks) * k * k
-        _, counts = problem.sum_of(Counts(self.name, k))(np.zeros(shape))
-        n_keys = {group.block: group.features.n_blocks for group in problem.graph.groups}
-        found = information(counts, layout, k, n_keys)
+        layout, found = problem.graph.layout, label_information(problem, self.name)
         tree = problem.sum_of(OnTree(self.name, problem.share(found)))
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         weights = maximise_likelihood("weights", layout, tree, optimiser, self.l2, layout.initial, monitor)

@@ -21,6 +21,7 @@ from relcrf.backends.base import (
     Vector,
     maximise_likelihood,
 )
+from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, infer_exactly
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
@@ -29,7 +30,7 @@ from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
-from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information
+from relcrf.structure.conditional_chow_liu import EdgeRule, KindFigures, edge_information
 from relcrf.structure.edge_kinds import KindCounts
 
 
@@ -53,7 +54,7 @@ class OnStructure(AbstractPart):
     """The edges that the rule chooses under structure weights.
 
     Args:
-        shares: see `EdgeRule`.
+        shares, label_information: see `KindFigures`.
         in_tree: labelled neighbours take part in the structure.
         sharpness: of the margin loss; 0 is the likelihood.
         trees: structures whose distributions are averaged.
@@ -63,7 +64,8 @@ class OnStructure(AbstractPart):
     rule: EdgeRule
     structure: Vector
     shares: Vector | None
-    in_tree: bool
+    label_information: Vector | None
+    in_tree: bool = False
     sharpness: float = 0.0
     trees: int = 1
 
@@ -71,8 +73,8 @@ class OnStructure(AbstractPart):
         """The nodes with the edges that act, once for each structure; where neighbours are in the tree, with those as nodes."""
         graph = (problem.opened() if self.in_tree else problem).reduced(self.backend)
         information = edge_information(graph, self.structure.get())
-        shares = None if self.shares is None else self.shares.get()
-        return self.rule.several(graph, information, shares, self.trees)
+        shares, labels = (None if v is None else v.get() for v in (self.shares, self.label_information))
+        return self.rule.several(graph, information, KindFigures(shares, labels), self.trees)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         """The first of `graphs`."""
@@ -113,18 +115,27 @@ class EssBackend(AbstractBackend):
         objective: of the weights: `likelihood`, or `margin`, the structured hinge loss.
         sharpness: of the margin, see `MarginLoss`.
         width: treewidth; 1 is a forest, see `EdgeRule`.
-        least_information, least_share: structure regularisation, see `EdgeRule`.
+        least_information, least_share, pooling: structure regularisation, see `EdgeRule`.
         trees: of inference alone: structures whose answers are averaged; each discounts the edges of those before it.
         observed_edges: `fold`: a labelled neighbour costs no edge, its factor is the unknown end's alone; `tree`: it takes
             part in the structure like an unknown one.
 
     Raises:
-        UsageError: for another objective or another way with observed edges, or a width of 0.
+        UsageError: for another objective or another way with observed edges, a width of 0, or a pooling above 1.
     """
 
     name: ClassVar[str] = "ess"
     without: ClassVar[Mapping[str, tuple[str, ...]]] = {
-        "structure": ("objective", "sharpness", "width", "least_information", "least_share", "trees", "observed_edges")
+        "structure": (
+            "objective",
+            "sharpness",
+            "width",
+            "least_information",
+            "least_share",
+            "pooling",
+            "trees",
+            "observed_edges",
+        )
     }
     l2: float = 1.0
     max_iterations: int = 200
@@ -135,6 +146,7 @@ class EssBackend(AbstractBackend):
     width: int = 1
     least_information: float = 0.0
     least_share: float = 0.0
+    pooling: float = 0.0
     trees: int = 1
     observed_edges: str = "fold"
 
@@ -145,6 +157,9 @@ class EssBackend(AbstractBackend):
             if not getattr(self, setting):
                 message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
                 raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
+        if self.pooling > 1:
+            message = f"setting 'pooling' of backend '{self.name}' cannot be {self.pooling:g}"
+            raise UsageError(Diagnostic("E305", message, hint="it takes a number from 0 to 1"))
 
     @property
     def undivided(self) -> str:
@@ -154,7 +169,7 @@ class EssBackend(AbstractBackend):
 
     @property
     def _rule(self) -> EdgeRule:
-        return EdgeRule(self.width, self.least_information, self.least_share)
+        return EdgeRule(self.width, self.least_information, self.least_share, self.pooling)
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         margin = self.objective == "margin"
@@ -167,16 +182,16 @@ class EssBackend(AbstractBackend):
             "structure", layout, pairs, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
         vectors = {"structure": structure.point}
-        shared = problem.share(structure.point)
+        if self.pooling:
+            vectors["label_information"] = label_information(problem, self.name)
         if self.least_share:
-            plain = OnStructure(self.name, self._rule, shared, None, False)
             (_, chosen), (_, candidates) = (
-                problem.sum_of(Kinds(part))(layout.initial()) for part in (plain, Pairs(self.name))
+                problem.sum_of(Kinds(part))(layout.initial())
+                for part in (self._on_structure(problem, vectors), Pairs(self.name))
             )
             vectors["share"] = chosen / np.maximum(candidates, 1.0)
-        admitted = problem.share(vectors["share"]) if self.least_share else None
         sharpness = self.sharpness if margin else 0.0
-        structured = problem.sum_of(OnStructure(self.name, self._rule, shared, admitted, False, sharpness))
+        structured = problem.sum_of(replace(self._on_structure(problem, vectors), sharpness=sharpness))
         weights = maximise_likelihood("weights", layout, structured, optimiser, self.l2, structure.point.copy, monitor)
         nodes, edges = pairs.sizes()
         return Learned(
@@ -186,15 +201,21 @@ class EssBackend(AbstractBackend):
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
-        if self.least_share and "share" not in vectors:
-            message = (
-                f"backend '{self.name}' was trained without least_share, and does not know which edges were chosen"
-            )
-            raise UsageError(Diagnostic("E305", message, hint="train with --set least_share=..."))
-        admitted = problem.share(vectors["share"]) if self.least_share else None
+        for setting, vector in (("least_share", "share"), ("pooling", "label_information")):
+            if getattr(self, setting) and vector not in vectors:
+                message = f"backend '{self.name}' was trained without {setting}, and has not learned what it needs"
+                raise UsageError(Diagnostic("E305", message, hint=f"train with --set {setting}=..."))
         in_tree = self.observed_edges == "tree"
-        structure = problem.share(vectors["structure"])
-        return OnStructure(self.name, self._rule, structure, admitted, in_tree, trees=self.trees)
+        return replace(self._on_structure(problem, vectors), in_tree=in_tree, trees=self.trees)
+
+    def _on_structure(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
+        """The structure that the vectors give; without those of a setting it does not act."""
+        structure, shares, labels = (
+            problem.share(vectors[name]) if name in vectors else None
+            for name in ("structure", "share", "label_information")
+        )
+        assert structure is not None
+        return OnStructure(self.name, self._rule, structure, shares, labels)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         part = self.joint(problem, vectors)

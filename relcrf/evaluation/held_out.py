@@ -41,6 +41,18 @@ class HeldOut:
         return cls(_labelled(problem) & np.isin(of, chosen), whole)
 
     @classmethod
+    def chosen(cls, problem: Problem, variables: np.ndarray) -> HeldOut:
+        """The labels among some variables, shape (n_variables,), bool.
+
+        Raises:
+            DataError: where that leaves nothing, on one side or the other.
+        """
+        labelled = _labelled(problem)
+        held, component = labelled & variables, components(problem.graph, problem.roles)
+        _require(0 < held.sum() < labelled.sum(), int(labelled.sum()))
+        return cls(held, not np.intersect1d(component[held], component[labelled & ~held]).size)
+
+    @classmethod
     def folds(cls, problem: Problem, n: int, seed: int) -> list[HeldOut]:
         """All labels in `n` parts of equal size, each held out in turn; of the same kind as `at_random`.
 

@@ -62,6 +62,7 @@ def select(
     grid: Mapping[str, Sequence[Any]],
     *,
     hold: float = 0.2,
+    held: np.ndarray | None = None,
     seed: int = 0,
     by: str = "log_likelihood",
     watch: Callable[[Trial], None] = lambda trial: None,
@@ -75,6 +76,8 @@ def select(
         problem: of training.
         grid: for settings of the backend the values to try.
         hold: share of the components or variables that is held out, above 0 and below 1.
+        held: the variables whose labels are held out in its place, shape (n_variables,), bool: what is to be predicted may be of
+            another kind than what a random share leaves between its neighbours, a later time for one.
         by: `log_likelihood` or `accuracy`.
         settings: the same for all.
 
@@ -90,23 +93,23 @@ def select(
             raise UsageError(Diagnostic("E317", f"setting '{name}' has no values to select from", hint="give some"))
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     systems = [make(backend, **{**settings, **choice}) for choice in choices]
-    held = HeldOut.at_random(problem, hold, seed)
-    learning, asking = held.learning(problem), held.asking(problem)
+    out = HeldOut.at_random(problem, hold, seed) if held is None else HeldOut.chosen(problem, held)
+    learning, asking = out.learning(problem), out.asking(problem)
     trials = []
     known: dict[tuple[Any, ...], State] = {}
     for system in systems:
         started = time.perf_counter()
         vectors = system.fit(learning, _Memory(system, known)).vectors
-        likelihood, accuracy = held.scores(problem, system.infer(asking, vectors))
-        if held.whole:
-            likelihood = -asking.sum_of(system.joint(asking, vectors))(vectors["weights"])[0] / held.n
+        likelihood, accuracy = out.scores(problem, system.infer(asking, vectors))
+        if out.whole:
+            likelihood = -asking.sum_of(system.joint(asking, vectors))(vectors["weights"])[0] / out.n
         # What cannot be told from the worst is the worst: a probability that is no number.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}
         trials.append(Trial(varied, likelihood, accuracy, time.perf_counter() - started))
         watch(trials[-1])
     best = max(trials, key=lambda trial: float(getattr(trial, by)))
-    return Selection(dict(best.settings), tuple(trials), held.n, held.whole)
+    return Selection(dict(best.settings), tuple(trials), out.n, out.whole)
 
 
 class _Memory(Monitor):

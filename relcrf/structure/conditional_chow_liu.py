@@ -1,7 +1,7 @@
 """Conditional Chow-Liu: the edges for this evidence, by the information that each pair shares under it.
 
 Source: Chechetka & Guestrin (2010), equations (8) and (9), algorithms 2 and 4 (relational form); structure
-regularisation: section 4.2.
+regularisation: section 4.2. Pooling is ours.
 """
 
 from __future__ import annotations
@@ -36,6 +36,19 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
 
 
 @dataclass(frozen=True)
+class KindFigures:
+    """What training found of each kind of edges, for each weight of it, shape (layout.size,); None where it is not used.
+
+    Args:
+        shares: of its candidates, those that were chosen.
+        information: that the labels of its pairs share, in nats.
+    """
+
+    shares: np.ndarray | None = None
+    information: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
 class EdgeRule:
     """Which edges act, given what each is worth.
 
@@ -44,29 +57,28 @@ class EdgeRule:
             `width + 1` nodes, chosen greedily.
         least_information: edges of fewer nats are left out.
         least_share: edges are left out of whose kind a smaller share of the training's candidates was chosen.
+        pooling: of what an edge is worth, the part that is the same for its kind under all evidence: 0 is the conditional
+            information alone, 1 that of the training's labels alone, which is the fixed tree of Chow & Liu.
     """
 
     width: int = 1
     least_information: float = 0.0
     least_share: float = 0.0
+    pooling: float = 0.0
 
-    def chosen(self, graph: ReducedGraph, information: np.ndarray, shares: np.ndarray | None = None) -> ReducedGraph:
-        """The graph with only the edges that act.
-
-        Args:
-            information: of each edge, shape (n_edges,).
-            shares: of each weight's kind, shape (layout.size,); None admits all edges.
-        """
-        (first,) = self.several(graph, information, shares, 1)
+    def chosen(self, graph: ReducedGraph, information: np.ndarray, kinds: KindFigures = KindFigures()) -> ReducedGraph:
+        """The graph with only the edges that act. `information` is of each edge, shape (n_edges,)."""
+        (first,) = self.several(graph, information, kinds, 1)
         return first
 
-    def several(
-        self, graph: ReducedGraph, information: np.ndarray, shares: np.ndarray | None, n: int
-    ) -> list[ReducedGraph]:
+    def several(self, graph: ReducedGraph, information: np.ndarray, kinds: KindFigures, n: int) -> list[ReducedGraph]:
         """As many graphs, each with edges that are worth `DISCOUNT` times as much for every graph before that has them."""
+        if kinds.information is not None:
+            pooled = edge_values(graph, kinds.information)
+            information = (1.0 - self.pooling) * information + self.pooling * pooled
         admitted = information >= self.least_information
-        if shares is not None:
-            admitted &= edge_values(graph, shares) >= self.least_share
+        if kinds.shares is not None:
+            admitted &= edge_values(graph, kinds.shares) >= self.least_share
         if not admitted.all():
             graph, information = graph.with_edges(np.flatnonzero(admitted)), information[admitted]
         found = []

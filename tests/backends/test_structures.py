@@ -14,8 +14,10 @@ from relcrf.backends.base import Problem
 from relcrf.backends.registry import make, names
 from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
-from relcrf.graph.reduction import Role
+from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.resources import shipped
+from relcrf.structure.conditional_chow_liu import EdgeRule, KindFigures
+from relcrf.structure.edge_kinds import edge_values
 
 SENSORS = """
 domain Sensor = open
@@ -150,6 +152,12 @@ def test_the_structure_follows_the_evidence_and_is_regularised():
     fit = api.fit(model, grounding, "ess", least_share=0.6)
     kept = set().union(*edges_by_row(api.predict(fit, grounding, hidden=everything), grounding).values())
     assert kept == {pair for pair, share in seen.items() if share >= 0.6} < set(seen)
+    fit = api.fit(model, grounding, "ess", pooling=1.0)
+    tree = api.fit(model, grounding, "chow-liu")
+    asked = {"hidden": everything}
+    np.testing.assert_array_equal(*(api.predict(f, grounding, **asked).inferred.edges for f in (fit, tree)))
+    likelihoods = [api.joint_log_likelihood(f, grounding, **asked) for f in (fit, tree)]
+    assert likelihoods[0] == pytest.approx(likelihoods[1], rel=1e-4)
     strict = api.fit(model, grounding, "ess", least_information=100.0)
     assert strict.summary["forest_edges"] == 0
 
@@ -250,11 +258,24 @@ def test_a_method_that_cannot_take_the_graph_is_told(sensors, inference):
             ask(fit, grounding, hidden=everything, inference=inference)
 
 
-def test_shares_that_were_not_learned_are_told(sensors):
+@pytest.mark.parametrize("setting", ["least_share", "pooling"])
+def test_figures_of_kinds_that_were_not_learned_are_told(sensors, setting):
     model, grounding = sensors
     fit = api.fit(model, grounding, "ess")
-    with pytest.raises(UsageError, match=r"E305[\s\S]*without least_share"):
-        api.predict(fit, grounding, hidden=np.ones(len(grounding.states), dtype=bool), least_share=0.2)
+    with pytest.raises(UsageError, match=rf"E305[\s\S]*without {setting}"):
+        api.predict(fit, grounding, hidden=np.ones(len(grounding.states), dtype=bool), **{setting: 0.2})
+
+
+@pytest.mark.parametrize("pooling", [0.3, 1.0])
+def test_pooling_blends_the_information_of_kinds(sensors, pooling):
+    _, grounding = sensors
+    graph = reduce_graph(grounding.graph, np.zeros(grounding.graph.n_variables, dtype=np.int8), grounding.states)
+    rng = np.random.default_rng(3)
+    information = rng.random(graph.n_edges)
+    of_kinds = rng.random(graph.graph.layout.size)
+    found = EdgeRule(pooling=pooling).chosen(graph, information, KindFigures(information=of_kinds))
+    blend = (1 - pooling) * information + pooling * edge_values(graph, of_kinds)
+    np.testing.assert_array_equal(found.edges, EdgeRule().chosen(graph, blend).edges)
 
 
 def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):
@@ -271,7 +292,12 @@ def test_pieces(web, sensors, monkeypatch):
     monkeypatch.setattr(sharded, "SHARD_FACTORS", 300)
     model, grounding = sensors
     everything = np.ones(len(grounding.states), dtype=bool)
-    for backend, settings in (("ess", {"least_share": 0.25}), ("ess", {"width": 2}), ("chow-liu", {}), ("dense", {})):
+    for backend, settings in (
+        ("ess", {"least_share": 0.25, "pooling": 0.5}),
+        ("ess", {"width": 2}),
+        ("chow-liu", {}),
+        ("dense", {}),
+    ):
         options = {"tolerance": 1e-9, "max_iterations": 1000, **settings}
         whole, pieces = (api.fit(model, grounding, backend, executor=e, **options) for e in (None, SerialExecutor()))
         for name, vector in whole.learned.vectors.items():

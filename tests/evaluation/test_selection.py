@@ -31,6 +31,8 @@ def test_the_best_is_what_a_search_by_hand_finds(web):
         score = api.predict(fit, grounding, hidden=held).score(among=held)
         assert trial.log_likelihood == pytest.approx(score.log_likelihood, abs=1e-12)
         assert trial.accuracy == score.accuracy
+    again = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, held=held)
+    assert [t.log_likelihood for t in again.trials] == [t.log_likelihood for t in found.trials]
     assert found.settings == dict(max(found.trials, key=lambda t: t.log_likelihood).settings)
     assert [row["l2"] for row in found.rows] == [0.1, 1.0, 100.0]
 
@@ -62,6 +64,8 @@ def test_whole_components_are_held_out_where_there_are_many():
     found = api.select(grounding, "ess", grid, hold=0.25)
     assert found.whole and found.n == 10 * 3 and len(found.trials) == 4
     held = HeldOut.at_random(api.training_problem(grounding), 0.25, 0).variables
+    again = api.select(grounding, "ess", grid, held=held)
+    assert again.whole and [t.log_likelihood for t in again.trials] == [t.log_likelihood for t in found.trials]
     for trial in found.trials:
         fit = api.fit(model, grounding, "ess", hidden=held, **trial.settings)
         joint = api.joint_log_likelihood(fit, grounding, hidden=held)
@@ -75,6 +79,8 @@ def test_what_cannot_be_selected(web):
             api.select(grounding, "ess", {"l2": (1.0,)}, **options)
     with pytest.raises(UsageError, match="E317"):
         api.select(grounding, "ess", {"l2": ()})
+    with pytest.raises(DataError, match="E226"):
+        api.select(grounding, "ess", {"l2": (1.0,)}, held=np.zeros(len(grounding.states), dtype=bool))
     with pytest.raises(UsageError, match="E304"):
         api.select(grounding, "ess", {"l3": (1.0,)})
     few = np.ones(len(grounding.states), dtype=bool)

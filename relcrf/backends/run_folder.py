@@ -158,6 +158,7 @@ class Checkpoints(Monitor):
             _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
         facts = {
             "value": state.value,
+            "gradient_norm": state.gradient_norm,
             "first_gradient": state.first_gradient,
             "iteration": state.iteration,
             "evaluations": state.evaluations,

@@ -6,7 +6,8 @@ line search).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -14,6 +15,8 @@ import numpy as np
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 """Value and gradient at a point of shape (n,)."""
 
+Found = tuple[np.ndarray, float, np.ndarray, int]
+"""What a line search accepts: point, value and gradient there, and the evaluations it has spent."""
 
 ROUNDING = 1e-13
 """Relative differences of values that sums of many terms in double precision cannot tell from 0."""
@@ -25,14 +28,16 @@ class State:
 
     Args:
         point, gradient: shape (n,). value: the objective there.
+        gradient_norm: largest absolute component of what is 0 at the minimum: the gradient, or with L1 the pseudo-gradient.
         steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,).
-        first_gradient: largest absolute gradient at the start, the scale of the stopping rule.
+        first_gradient: the `gradient_norm` at the start, the scale of the stopping rule.
         status: `running`, `converged`, or why it stopped.
     """
 
     point: np.ndarray
     value: float
     gradient: np.ndarray
+    gradient_norm: float
     steps: tuple[np.ndarray, ...]
     changes: tuple[np.ndarray, ...]
     first_gradient: float
@@ -40,15 +45,10 @@ class State:
     evaluations: int = 1
     status: str = "running"
 
-    @property
-    def gradient_norm(self) -> float:
-        """Largest absolute component of the gradient."""
-        return float(np.abs(self.gradient).max(initial=0.0))
-
 
 @dataclass(frozen=True)
-class Lbfgs:
-    """Minimises a smooth function.
+class AbstractQuasiNewton(ABC):
+    """The iteration that is common to limited-memory quasi-Newton methods.
 
     Args:
         tolerance: converged when the largest gradient component is below this share of the one at the start.
@@ -64,12 +64,25 @@ class Lbfgs:
     max_iterations: int = 200
     memory: int = 10
     inverse_diagonal: np.ndarray | None = None
-    line_search: LineSearch = field(default_factory=lambda: LineSearch())
+
+    @abstractmethod
+    def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """The direction of steepest ascent, which is 0 at the minimum alone. Shape (n,)."""
+
+    @abstractmethod
+    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+        """Where to search next, shape (n,)."""
+
+    @abstractmethod
+    def search(
+        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
+    ) -> Found | None:
+        """A lower point along the direction, whose first trial has length `first`; None where it has found none."""
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
         value, gradient = objective(point)
-        largest = float(np.abs(gradient).max(initial=0.0))
-        return State(point, value, gradient, (), (), largest)
+        largest = _largest(self.steepest(point, gradient))
+        return State(point, value, gradient, largest, (), (), largest)
 
     def minimise(
         self, objective: Objective, state: State, observe: Callable[[State], None] = lambda state: None
@@ -82,19 +95,19 @@ class Lbfgs:
 
     def step(self, objective: Objective, state: State) -> State:
         """One iteration."""
-        if not np.isfinite(state.value):
+        if not np.isfinite([state.value, state.gradient_norm]).all():
             return replace(state, status="diverged")
         if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
             return replace(state, status="converged")
         if state.iteration >= self.max_iterations:
             return replace(state, status="not converged")
-        direction = -_apply_inverse_hessian(state, self.inverse_diagonal)
-        slope = float(direction @ state.gradient)
-        if slope >= 0:
-            direction, slope = -state.gradient, -float(state.gradient @ state.gradient)
+        steepest = self.steepest(state.point, state.gradient)
+        direction = self.direction(state, steepest)
+        if float(direction @ steepest) >= 0:
+            direction = -steepest
         # Without curvature yet, the first step has length 1 at most.
         first = 1.0 if len(state.steps) else min(1.0, 1.0 / float(np.linalg.norm(direction)))
-        found = self.line_search(objective, state, direction, slope, first)
+        found = self.search(objective, state, steepest, direction, first)
         if found is None:
             if len(state.steps):
                 return replace(state, steps=(), changes=())
@@ -103,7 +116,7 @@ class Lbfgs:
         point, value, gradient, evaluations = found
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
-        if float(step @ change) > 1e-12 * float(change @ change):
+        if is_curved(step, change):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
         small = state.value - value <= self.value_tolerance * max(abs(state.value), abs(value), 1.0)
@@ -111,6 +124,7 @@ class Lbfgs:
             point,
             value,
             gradient,
+            _largest(self.steepest(point, gradient)),
             steps,
             changes,
             state.first_gradient,
@@ -120,21 +134,53 @@ class Lbfgs:
         )
 
 
-def _apply_inverse_hessian(state: State, inverse_diagonal: np.ndarray | None) -> np.ndarray:
-    """Two-loop recursion: the inverse Hessian's estimate times the gradient."""
-    result = state.gradient.copy()
+@dataclass(frozen=True)
+class Lbfgs(AbstractQuasiNewton):
+    """Minimises a smooth function."""
+
+    line_search: LineSearch = field(default_factory=lambda: LineSearch())
+
+    def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        return gradient
+
+    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+        return -apply_inverse_hessian(steepest, state.steps, state.changes, self.inverse_diagonal)
+
+    def search(
+        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
+    ) -> Found | None:
+        return self.line_search(objective, state, direction, float(direction @ steepest), first)
+
+
+def _largest(gradient: np.ndarray) -> float:
+    return float(np.abs(gradient).max(initial=0.0))
+
+
+def is_curved(step: np.ndarray, change: np.ndarray) -> bool:
+    """Tells whether the function bends upwards along the step, as the inverse Hessian's estimate needs it."""
+    return float(step @ change) > 1e-12 * float(change @ change)
+
+
+def apply_inverse_hessian(
+    gradient: np.ndarray,
+    steps: Sequence[np.ndarray],
+    changes: Sequence[np.ndarray],
+    inverse_diagonal: np.ndarray | None,
+) -> np.ndarray:
+    """Two-loop recursion: the inverse Hessian's estimate times the gradient, shape (n,). All pairs are curved."""
+    result = gradient.copy()
     factors = []
-    for step, change in zip(state.steps[::-1], state.changes[::-1], strict=True):
+    for step, change in zip(steps[::-1], changes[::-1], strict=True):
         factor = float(step @ result) / float(step @ change)
         result -= factor * change
         factors.append(factor)
     if inverse_diagonal is not None:
         result *= inverse_diagonal
-    if len(state.steps):
-        step, change = state.steps[-1], state.changes[-1]
+    if len(steps):
+        step, change = steps[-1], changes[-1]
         scaled = change if inverse_diagonal is None else inverse_diagonal * change
         result *= float(step @ change) / float(change @ scaled)
-    for step, change, factor in zip(state.steps, state.changes, reversed(factors), strict=True):
+    for step, change, factor in zip(steps, changes, reversed(factors), strict=True):
         result += (factor - float(change @ result) / float(step @ change)) * step
     return result
 
@@ -149,8 +195,8 @@ class LineSearch:
 
     def __call__(
         self, objective: Objective, state: State, direction: np.ndarray, slope: float, first: float
-    ) -> tuple[np.ndarray, float, np.ndarray, int] | None:
-        """The new point, value, gradient and the evaluations spent; None where no lower point was found."""
+    ) -> Found | None:
+        """The point that it accepts; None where no lower point was found."""
         low, low_value, low_slope = 0.0, state.value, slope
         high: float | None = None
         length = first

@@ -1,0 +1,117 @@
+"""Limited-memory BFGS for a smooth function plus an L1 penalty, which makes many weights exactly 0.
+
+Source: Andrew & Gao, Scalable training of L1-regularized log-linear models (ICML 2007): pseudo-gradient (equation 4), orthant,
+projected line search. Two deviations: the inverse Hessian's estimate is that of the weights that are free to move, and the
+direction has to agree with the pseudo-gradient at weights of 0 only. With correlated features the paper's own direction
+loses most of its components, and it took 8 times the iterations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from relcrf.learning.lbfgs import (
+    ROUNDING,
+    AbstractQuasiNewton,
+    Found,
+    Objective,
+    State,
+    apply_inverse_hessian,
+    is_curved,
+)
+
+
+@dataclass(frozen=True)
+class Owlqn(AbstractQuasiNewton):
+    """Minimises `f(w) + sum l1 |w|`; the objective that its methods take gives value and gradient of f alone.
+
+    In its states, `value` has the penalty in it and `gradient` has not.
+
+    Args:
+        l1: strengths, 0 or more, shape (n,); 0 where a weight is not penalised or not learned.
+        decrease: the share of the decrease that the slope promises which a step must reach (Armijo).
+        curvature: where rounding hides the value's decrease, the share of the first slope that may be left.
+        max_evaluations: of one line search.
+    """
+
+    l1: np.ndarray = field(kw_only=True)
+    decrease: float = 1e-4
+    curvature: float = 0.9
+    max_evaluations: int = 30
+
+    def start(self, objective: Objective, point: np.ndarray) -> State:
+        return super().start(self._penalised(objective), point)
+
+    def step(self, objective: Objective, state: State) -> State:
+        return super().step(self._penalised(objective), state)
+
+    def grown(self, state: State, objective: Objective, point: np.ndarray) -> State:
+        """Starts anew at a longer point, with the curvature that is known of the weights there were.
+
+        Their scale of the stopping rule stays too where it is the larger one, so that all starts are equally exact.
+
+        Args:
+            state: any state of shorter points, at whose end the new weights are put.
+            point: shape (n,), as `l1` and `inverse_diagonal` of this optimiser.
+        """
+        fresh = self.start(objective, point)
+        more = (0, len(point) - len(state.point))
+        return replace(
+            fresh,
+            steps=tuple(np.pad(step, more) for step in state.steps),
+            changes=tuple(np.pad(change, more) for change in state.changes),
+            first_gradient=max(fresh.first_gradient, state.first_gradient),
+        )
+
+    def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """The pseudo-gradient: of all subgradients the one nearest to 0."""
+        at_zero: np.ndarray = np.sign(gradient) * np.maximum(np.abs(gradient) - self.l1, 0.0)
+        return np.where(point == 0.0, at_zero, gradient + self.l1 * np.sign(point))
+
+    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+        free = (state.point != 0.0) | (steepest != 0.0)
+        pairs = [(step[free], change[free]) for step, change in zip(state.steps, state.changes, strict=True)]
+        curved = [pair for pair in pairs if is_curved(*pair)]
+        diagonal = None if self.inverse_diagonal is None else self.inverse_diagonal[free]
+        direction = np.zeros_like(steepest)
+        direction[free] = -apply_inverse_hessian(
+            steepest[free], [s for s, _ in curved], [c for _, c in curved], diagonal
+        )
+        leaves_orthant = (state.point == 0.0) & (self.l1 > 0.0) & (direction * steepest >= 0.0)
+        return np.where(leaves_orthant, 0.0, direction)
+
+    def search(
+        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
+    ) -> Found | None:
+        """Backtracks along the direction, projected onto the orthant of the point and, at 0, of the steepest descent."""
+        orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
+        length = first
+        for evaluation in range(1, self.max_evaluations + 1):
+            point = state.point + length * direction
+            point = np.where((self.l1 > 0.0) & (point * orthant <= 0.0), 0.0, point)
+            value, gradient = objective(point)
+            step = point - state.point
+            slope = float(steepest @ step)
+            # Beyond the projection the slope may point upwards; shorter steps are not projected.
+            if slope < 0.0 and np.isfinite(value):
+                if value <= state.value + self.decrease * slope:
+                    return point, value, gradient, evaluation
+                # In one orthant the function is smooth, and so its slopes still tell what rounding hides.
+                here = float((gradient + self.l1 * orthant) @ step)
+                if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -self.curvature * slope:
+                    return point, value, gradient, evaluation
+                length *= float(np.clip(-0.5 * slope / (value - state.value - slope), 0.1, 0.5))
+            else:
+                length *= 0.5
+        return None
+
+    def _penalised(self, objective: Objective) -> Objective:
+        """The whole value, beside the gradient of the smooth part."""
+
+        def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = objective(point)
+            return value + float(self.l1 @ np.abs(point)), gradient
+
+        return evaluate

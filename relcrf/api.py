@@ -26,7 +26,7 @@ import numpy as np
 from relcrf.backends import run_folder
 from relcrf.backends.base import Inferred, Monitor, Problem
 from relcrf.backends.learned import LearnedModel, vocabulary_of
-from relcrf.backends.registry import make
+from relcrf.backends.registry import backend_class, make
 from relcrf.backends.sharded import ShardedProblem, infer, release, require_pieces, shard
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
@@ -238,12 +238,16 @@ def fit(
         DataError: where nothing is labelled.
     """
     system = make(backend, **settings)
-    problem = training_problem(grounding, hidden)
+    problem = training_problem(grounding, hidden, with_candidates=system.chooses)
     started = time.perf_counter()
     with in_pieces(grounding, problem, executor) as pieces:
         learned = system.fit(pieces or problem, monitor or Monitor())
         if calibrate:
             learned = calibrated(problem, system, learned, folds=calibrate)
+    if learned.chosen:
+        spaces = {space.pairs.name: space for space in grounding.candidates}
+        texts = {name: spaces[name].texts(pairs) for name, pairs in learned.chosen.items()}
+        grounding = grounding.with_chosen(texts)
     result = LearnedModel(
         spec=model.spec,
         backend=backend,
@@ -276,7 +280,8 @@ def select(
         hidden: variables whose labels must not be used, as for `fit`.
         options: `hold` or `held`, `seed`, `by`, and settings that are not varied.
     """
-    return selection.select(training_problem(grounding, hidden), backend, grid, **options)
+    problem = training_problem(grounding, hidden, with_candidates=backend_class(backend).chooses)
+    return selection.select(problem, backend, grid, **options)
 
 
 @contextmanager
@@ -296,7 +301,9 @@ def in_pieces(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def training_problem(grounding: Grounding, hidden: np.ndarray | None = None) -> Problem:
+def training_problem(
+    grounding: Grounding, hidden: np.ndarray | None = None, *, with_candidates: bool = False
+) -> Problem:
     """Labelled variables as targets, latent ones free and without a state, all others left out.
 
     Raises:
@@ -310,7 +317,8 @@ def training_problem(grounding: Grounding, hidden: np.ndarray | None = None) -> 
         hint = "give some things a label to learn from"
         raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
     roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
-    return Problem(grounding.graph, roles, grounding.states)
+    candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
+    return Problem(grounding.graph, roles, grounding.states, candidates=candidates)
 
 
 @dataclass(frozen=True)
@@ -398,6 +406,7 @@ def predict(
     if hidden is not None:
         known = known & ~hidden
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
+    grounding = learned.placed(grounding)
     vectors = learned.vectors_for(grounding)
     started = time.perf_counter()
     problem = Problem(grounding.graph, roles, grounding.states)
@@ -427,6 +436,7 @@ def joint_log_likelihood(
     system = make(learned.backend, **{**learned.settings, **settings})
     known = (grounding.states >= 0) & (False if hidden is None else ~hidden)
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
+    grounding = learned.placed(grounding)
     vectors = learned.vectors_for(grounding)
     problem = Problem(grounding.graph, roles, grounding.states)
     with in_pieces(grounding, problem, executor) as pieces:

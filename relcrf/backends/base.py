@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.graph.candidates import PairSpace
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.weights import WeightLayout
@@ -28,11 +29,23 @@ class Problem:
         roles: a `Role` for each variable, shape (n_variables,), int8. When learning, the free variables are the targets
             and `states` holds their labels, -1 for latent ones; when inferring, they are the queries.
         states: shape (n_variables,), int32; -1 where unknown.
+        candidates: spaces of factors that may join the graph.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
+    candidates: tuple[PairSpace, ...] = field(default=(), kw_only=True)
+
+    def having(self, chosen: Mapping[str, np.ndarray]) -> Problem:
+        """The same with some candidates in the graph: of spaces by name the pairs of keys, shape (n, 2)."""
+        graph = self.graph
+        for space in self.candidates:
+            if space.name in chosen:
+                pairs = chosen[space.name]
+                group = space.group(pairs, np.arange(len(pairs)), len(pairs), len(graph.layout.blocks))
+                graph = graph.joined((group,), space.weights(len(pairs)))
+        return replace(self, graph=graph)
 
     def start(self, seed: int) -> np.ndarray:
         """Where learning starts, shape (layout.size,).
@@ -170,18 +183,21 @@ class Learned:
     """What learning gives.
 
     Args:
-        vectors: named vectors, each of shape (layout.size,): `weights`, and what else the backend needs to infer.
+        vectors: named vectors, each of shape (layout.size,): `weights`, and what else the backend needs to infer; of the layout
+            that the chosen candidates have joined.
         stages: for each optimisation, its name and the optimiser's last state.
         summary: figures for people and machines, in order.
+        chosen: see `Problem.having`.
     """
 
     vectors: dict[str, np.ndarray]
     stages: tuple[tuple[str, State], ...] = ()
     summary: dict[str, float | int | str] = field(default_factory=dict)
+    chosen: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def converged(self) -> bool:
-        return all(state.status == "converged" for _, state in self.stages)
+        return all(state.status in ("converged", "stopped early") for _, state in self.stages)
 
 
 @dataclass(frozen=True)
@@ -231,6 +247,8 @@ class AbstractBackend(ABC):
     name: ClassVar[str]
     without: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """For a stage of learning, the settings on which it does not depend."""
+    chooses: ClassVar[bool] = False
+    """Whether it looks at candidates."""
 
     @property
     def undivided(self) -> str:

@@ -40,6 +40,12 @@ class LearnedModel:
     converged: bool
     log: tuple[Mapping[str, Any], ...] = field(default=())
 
+    def placed(self, grounding: Grounding) -> Grounding:
+        """A ground graph with the candidates that training chose."""
+        names = {t.name for t in self.spec.templates if t.is_candidate}
+        chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
+        return grounding.with_chosen(chosen) if chosen else grounding
+
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
         """The weight vectors laid out for another ground graph; weights of keys that were never seen are 0.
 

@@ -121,7 +121,7 @@ class Checkpoints(Monitor):
         if known.exists() and known.read_text() != identity:
             message = f"the interrupted run '{folder}' is of another model, other settings or other data"
             raise UsageError(Diagnostic("E333", message, hint="leave --resume out to begin anew"))
-        _write_text(known, identity)
+        write_text(known, identity)
 
     def restore(self, stage: str) -> State | None:
         path = self.folder / f"{stage}.json"
@@ -135,7 +135,11 @@ class Checkpoints(Monitor):
                 n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names
             }
             memory: dict[str, Any] = {n: tuple(arrays.pop(n)) for n in ("steps", "changes")}
-            return State(**facts, **arrays, **memory)
+            kept = {
+                n: np.load(self.folder / f"{stage}.{version}.kept-{n}.npy", allow_pickle=False)
+                for n in facts.pop("kept")
+            }
+            return State(**facts, **arrays, **memory, kept=kept)
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise _corrupt(path, error) from None
 
@@ -156,7 +160,10 @@ class Checkpoints(Monitor):
         version = str(state.iteration)
         for name in ("point", "gradient", "steps", "changes"):
             _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
+        for name, array in state.kept.items():
+            _write_array(self.folder / f"{stage}.{version}.kept-{name}.npy", array)
         facts = {
+            "kept": sorted(state.kept),
             "value": state.value,
             "gradient_norm": state.gradient_norm,
             "first_gradient": state.first_gradient,
@@ -166,7 +173,7 @@ class Checkpoints(Monitor):
             "version": version,
             "log": self.log,
         }
-        _write_text(self.folder / f"{stage}.json", json.dumps(facts))
+        write_text(self.folder / f"{stage}.json", json.dumps(facts))
         for old in self.folder.glob(f"{stage}.*.npy"):
             if old.name.split(".")[1] != version:
                 old.unlink()
@@ -197,15 +204,15 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float]) -> N
         },
     }
     source = learned.spec.source
-    _write_text(
+    write_text(
         partial / "model.rcrf", source.text if source and not learned.spec.included else render(learned.spec.flat())
     )
-    _write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
+    write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
         _write_array(partial / f"{name}.npy", vector)
-    _write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
-    _write_text(partial / "timings.json", json.dumps({k: round(v, 3) for k, v in timings.items()}))
-    _write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
+    write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
+    write_text(partial / "timings.json", json.dumps({k: round(v, 3) for k, v in timings.items()}))
+    write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     shutil.rmtree(partial / "checkpoint", ignore_errors=True)
     replaced = folder.with_name(folder.name + ".replaced")
     shutil.rmtree(replaced, ignore_errors=True)
@@ -276,7 +283,8 @@ def _corrupt(path: Path, error: Exception) -> DataError:
     return DataError(Diagnostic("E336", message, DataPlace(str(path)), "train again, or restore the file", (note,)))
 
 
-def _write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str) -> None:
+    """Writes a file through another name, so that it is there whole or not at all."""
     partial = path.with_name(f".{path.name}.writing")
     partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)

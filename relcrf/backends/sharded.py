@@ -66,7 +66,7 @@ def shard(
     held = max(size, n_factors // max(len(shards), 1)) * FACTOR_BYTES
     keep = max(1, memory // held)
     return ShardedProblem(
-        problem.graph, problem.roles, problem.states, shards, executor=executor, folder=folder, keep=keep
+        problem.graph, problem.roles, problem.states, shards=shards, executor=executor, folder=folder, keep=keep
     )
 
 

@@ -16,6 +16,8 @@ import typer
 
 from relcrf import api
 from relcrf.backends import run_folder
+from relcrf.backends.base import AbstractBackend
+from relcrf.backends.export import exported, require_exportable
 from relcrf.backends.registry import make
 from relcrf.cli.output import (
     BUDGET,
@@ -99,6 +101,12 @@ def train(
     resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False,
     force: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if learning does not converge.")] = False,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--export-model", help="Where to write the model with the candidates that were chosen, a .rcrf file."
+        ),
+    ] = None,
     keep: KeepOption = None,
     workers: Annotated[int, typer.Option(help="Learn in shards by so many processes; 0: by this one.")] = 0,
     master: Annotated[str | None, typer.Option(help="Ground and learn on Spark at this master: local[2].")] = None,
@@ -118,6 +126,8 @@ def train(
             make(backend, **{**chosen, name: value})
     loaded = api.load(model)
     run_folder.require_writable(out, resume=resume, force=force)
+    if export is not None:
+        _require_export(export, loaded, system)
     started = time.perf_counter()
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
@@ -127,7 +137,7 @@ def train(
         grounding = loaded.ground(dataset, budget, engine=engine, keep=saved, progress=watch.grounding)
         seconds_ground = time.perf_counter() - started
         hidden = _hidden(grounding, split, hold)
-        problem = api.training_problem(grounding, hidden)
+        problem = api.training_problem(grounding, hidden, with_candidates=system.chooses)
         selected = None
         if grid:
             watch.phase("selecting settings")
@@ -164,6 +174,8 @@ def train(
     learned = replace(fit.learned, log=tuple(monitor.log))
     timings = {"ground": seconds_ground, "learn": fit.seconds}
     run_folder.save(learned, out, timings)
+    if export is not None:
+        run_folder.write_text(export, exported(learned))
     if as_json:
         answer = {"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings}
         print_json(
@@ -186,6 +198,17 @@ def train(
     rows: list[tuple[str, Any]] = [(name.replace("_", " "), value) for name, value in learned.summary.items()]
     table(f"trained by {backend}", ("", ""), [(n, f"{v:,}" if isinstance(v, int) else str(v)) for n, v in rows])
     console.print(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
+
+
+def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> None:
+    """Refuses what `--export-model` could not write, before any work is done; makes the file's folder."""
+    if path.suffix != ".rcrf" or path.is_dir():
+        raise UsageError(Diagnostic("E312", f"'{path}' is no .rcrf file", hint="name a file such as learned.rcrf"))
+    if not system.chooses:
+        message = f"backend '{system.name}' chooses no candidates, and so there is no other model to export"
+        raise UsageError(Diagnostic("E392", message, hint="use --backend trmrf, or leave --export-model out"))
+    require_exportable(model.spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def predict(

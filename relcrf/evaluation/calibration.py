@@ -33,15 +33,16 @@ def calibrated(
     if folds < 2:
         raise UsageError(Diagnostic("E317", f"{folds} folds hold nothing out", hint="calibrate by 2 folds or more"))
     total = np.zeros(len(SCALES))
-    free = problem.graph.layout.learned()
     for held in HeldOut.folds(problem, folds, seed):
-        vectors = system.fit(held.learning(problem), Monitor()).vectors
-        asking = held.asking(problem)
+        part = system.fit(held.learning(problem), Monitor())
+        vectors, asking = part.vectors, held.asking(problem).having(part.chosen)
+        free = asking.graph.layout.learned()
         for k, scale in enumerate(SCALES):
             weights = np.where(free, scale * vectors["weights"], vectors["weights"])
             likelihood, _ = held.scores(problem, system.infer(asking, {**vectors, "weights": weights}))
             total[k] += held.n * likelihood
     scale = float(SCALES[np.nan_to_num(total, nan=-np.inf).argmax()])
+    free = problem.having(learned.chosen).graph.layout.learned()
     weights = np.where(free, scale * learned.vectors["weights"], learned.vectors["weights"])
     return replace(
         learned, vectors={**learned.vectors, "weights": weights}, summary={**learned.summary, "calibration": scale}

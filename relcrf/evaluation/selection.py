@@ -99,10 +99,11 @@ def select(
     known: dict[tuple[Any, ...], State] = {}
     for system in systems:
         started = time.perf_counter()
-        vectors = system.fit(learning, _Memory(system, known)).vectors
-        likelihood, accuracy = out.scores(problem, system.infer(asking, vectors))
+        learned = system.fit(learning, _Memory(system, known))
+        vectors, asked = learned.vectors, asking.having(learned.chosen)
+        likelihood, accuracy = out.scores(problem, system.infer(asked, vectors))
         if out.whole:
-            likelihood = -asking.sum_of(system.joint(asking, vectors))(vectors["weights"])[0] / out.n
+            likelihood = -asked.sum_of(system.joint(asked, vectors))(vectors["weights"])[0] / out.n
         # What cannot be told from the worst is the worst: a probability that is no number.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}

@@ -19,7 +19,7 @@ from typing import overload
 import numpy as np
 
 from relcrf.graph.features import AbstractFeatures
-from relcrf.graph.weights import WeightLayout
+from relcrf.graph.weights import WeightBlock, WeightLayout
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,10 @@ class FactorGraph:
     cardinality: np.ndarray
     groups: tuple[FactorGroup, ...]
     layout: WeightLayout
+
+    def joined(self, groups: Sequence[FactorGroup], weights: WeightBlock) -> FactorGraph:
+        """The graph with more factors, of one more block of weights, the last."""
+        return FactorGraph(self.cardinality, (*self.groups, *groups), WeightLayout((*self.layout.blocks, weights)))
 
     @property
     def n_variables(self) -> int:

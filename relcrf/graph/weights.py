@@ -58,6 +58,10 @@ class WeightLayout:
         """Where learning starts, shape (size,)."""
         return self._spread([block.initial for block in self.blocks])
 
+    def l1(self, default: float) -> np.ndarray:
+        """The L1 strength of each weight, shape (size,)."""
+        return self._spread([default if block.l1 is None else block.l1 for block in self.blocks])
+
     def l2(self, default: float) -> np.ndarray:
         """The L2 strength of each weight, shape (size,)."""
         return self._spread([default if block.l2 is None else block.l2 for block in self.blocks])

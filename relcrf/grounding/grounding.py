@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +13,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.grounding.blocks import TemplateInfo
+from relcrf.grounding.candidates import CandidateSpace, ground_candidates
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.naming import arguments_of, find_variable, labels
@@ -57,6 +58,28 @@ class Grounding:
     def latent(self) -> np.ndarray:
         """Which variables are never observed, shape (n_variables,), bool."""
         return np.repeat([b.is_latent for b in self.blocks], [b.count for b in self.blocks]).astype(bool)
+
+    @cached_property
+    def candidates(self) -> tuple[CandidateSpace, ...]:
+        """The spaces that the model's candidates are from; what is chosen of them, `with_chosen` makes factors of.
+
+        Raises:
+            BudgetError: where one side of a space is beyond the usual budget.
+            UsageError: where candidates are no pairs of literals.
+        """
+        return ground_candidates(self.bound, self.blocks)
+
+    def with_chosen(self, chosen: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
+        """The same with some candidates as templates: for each name of candidates the keys, in the order of `per`."""
+        graph, templates, names, bindings = self.graph, self.templates, self.group_names, dict(self.bindings)
+        for space in self.candidates:
+            if space.pairs.name not in chosen:
+                continue
+            made = space.block(chosen[space.pairs.name], len(graph.layout.blocks))
+            graph = graph.joined(made.groups, made.weights)
+            templates, names = (*templates, made.info), (*names, *made.group_names)
+            bindings.update(made.bindings)
+        return replace(self, graph=graph, templates=templates, group_names=names, bindings=bindings)
 
     @cached_property
     def _arguments(self) -> dict[str, list[np.ndarray]]:

@@ -7,7 +7,7 @@ line search).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +32,7 @@ class State:
         steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,).
         first_gradient: the `gradient_norm` at the start, the scale of the stopping rule.
         status: `running`, `converged`, or why it stopped.
+        kept: arrays by name that a learner needs besides to go on.
     """
 
     point: np.ndarray
@@ -44,6 +45,7 @@ class State:
     iteration: int = 0
     evaluations: int = 1
     status: str = "running"
+    kept: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -120,17 +122,17 @@ class AbstractQuasiNewton(ABC):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
         small = state.value - value <= self.value_tolerance * max(abs(state.value), abs(value), 1.0)
-        return State(
-            point,
-            value,
-            gradient,
-            _largest(self.steepest(point, gradient)),
-            steps,
-            changes,
-            state.first_gradient,
-            state.iteration + 1,
-            state.evaluations + evaluations,
-            "converged" if small else "running",
+        return replace(
+            state,
+            point=point,
+            value=value,
+            gradient=gradient,
+            gradient_norm=_largest(self.steepest(point, gradient)),
+            steps=steps,
+            changes=changes,
+            iteration=state.iteration + 1,
+            evaluations=state.evaluations + evaluations,
+            status="converged" if small else "running",
         )
 
 

@@ -7,9 +7,9 @@ are no part of a node's identity: two expressions are equal if they say the same
 # ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, reduce
 from typing import Any, TypeAlias, get_args
 
 from relcrf.errors import Span
@@ -213,14 +213,31 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
             return replace(expression, name=names.get(name, name))
         case Attribute(binder, _):
             return replace(expression, binder=names.get(binder, binder))
+    return _rebuilt(expression, lambda part: renamed(part, names))
+
+
+def with_constants(expression: Expression, constants: Mapping[str, Expression]) -> Expression:
+    """The expression with constants in the place of some names of values."""
+    if isinstance(expression, Name):
+        return constants.get(expression.name, expression)
+    return _rebuilt(expression, lambda part: with_constants(part, constants))
+
+
+def _rebuilt(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
+    """The expression with each of its direct sub-expressions changed."""
     changed: dict[str, Any] = {}
     for each in fields(expression):
         value = getattr(expression, each.name)
         if isinstance(value, tuple):
-            changed[each.name] = tuple(renamed(v, names) for v in value)
+            changed[each.name] = tuple(change(v) for v in value)
         elif isinstance(value, Expression):
-            changed[each.name] = renamed(value, names)
+            changed[each.name] = change(value)
     return replace(expression, **changed)
+
+
+def conjoined(parts: Sequence[Expression]) -> Expression | None:
+    """The conjunction of some conditions, None of none; `conjuncts` takes it apart."""
+    return reduce(lambda left, right: Connective("and", left, right), parts) if parts else None
 
 
 def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:

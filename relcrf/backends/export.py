@@ -1,0 +1,88 @@
+"""A learned structure as a model file: what was chosen of the candidates, each a template that people can read and edit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from relcrf.backends.learned import LearnedModel
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.language.render import declaration
+from relcrf.model.expressions import Expression, Name, Text, conjoined, conjuncts, names_in, with_constants
+from relcrf.model.spec import ModelSpec, Template
+
+
+def require_exportable(spec: ModelSpec) -> None:
+    """Refuses models whose candidates have things as keys, before any work is done.
+
+    Raises:
+        UsageError: for a model cannot name a thing.
+    """
+    for node in spec.flat().templates:
+        sorts = {p.name: p.sort for p in node.parameters}
+        for key in node.per if node.is_candidate else ():
+            if isinstance(key, Name) and spec.domain(sorts.get(key.name, "")) is None:
+                message = f"the key '{key.name}' of candidates '{node.name}' is a thing, which a model file cannot name"
+                hint = "leave --export-model out; the run folder has all that was chosen"
+                raise UsageError(Diagnostic("E392", message, node.span, hint))
+
+
+def exported(learned: LearnedModel) -> str:
+    """The text of the model with each chosen candidate as a template of its own, in the place of the candidates.
+
+    Its weight is where learning starts; what it gains and how often it holds are comments, see `structure/gains.py`. Weights
+    of the other templates are in the run folder alone. For which models see `require_exportable`.
+    """
+    spec = learned.spec.flat()
+    taken = {node.name for node in spec.templates}
+    parts = []
+    for node in spec.declarations:
+        if isinstance(node, Template) and node.is_candidate:
+            parts += _chosen(node, learned, taken)
+        else:
+            parts.append(declaration(node))
+    return "\n\n".join(parts) + "\n"
+
+
+def _chosen(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]:
+    """The templates of one declaration of candidates, those of the largest weights first."""
+    found = [(block, t) for block, t in enumerate(learned.templates) if t.name == node.name]
+    if not found:
+        return []
+    ((block, info),) = found
+    assert info.keys is not None
+    weights, gains, supports = (
+        learned.layout.matrix(learned.vectors[name], block)[:, 0] for name in ("weights", "gain", "support")
+    )
+    texts = []
+    for number, key in enumerate(np.lexsort((np.arange(len(weights)), -np.abs(weights)))):
+        template = _with_key(node, info.keys.values[key], _free_name(f"{node.name}_{number + 1}", taken))
+        template = replace(template, options=replace(node.options, init=round(float(weights[key]), 6)))
+        texts.append(f"{declaration(template)}  # gain {gains[key]:.4g}, support {supports[key]:.0f}")
+    return texts
+
+
+def _with_key(node: Template, key: tuple[str, ...], name: str) -> Template:
+    """The candidates of one key as a template."""
+    constants: dict[str, Expression] = {
+        item.name: Text(value) for item, value in zip(node.per, key, strict=True) if isinstance(item, Name)
+    }
+    kept = tuple(p for p in node.parameters if p.name not in constants)
+    conditions = [part for part in conjuncts(node.where) if len(names_in(part) & set(constants)) < len(names_in(part))]
+    return replace(
+        node,
+        name=name,
+        parameters=kept,
+        over=tuple(with_constants(item, constants) for item in node.over),
+        where=conjoined([with_constants(part, constants) for part in conditions]),
+        per=(),
+        is_candidate=False,
+    )
+
+
+def _free_name(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

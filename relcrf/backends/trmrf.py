@@ -1,0 +1,148 @@
+"""TR-MRF: features chosen out of the model's candidates while their weights are learned.
+
+Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.pseudo import Blankets
+from relcrf.backends.sharded import ShardedProblem
+from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.reduction import Role
+from relcrf.inference.result import Observer, silent
+from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.learning.lbfgs import Lbfgs, State
+from relcrf.structure.candidate_scores import Scorer
+from relcrf.structure.gains import worth
+from relcrf.structure.induction import Induction, Strengths
+
+
+@dataclass(frozen=True)
+class TrMrfBackend(AbstractBackend):
+    """Pseudo-likelihood with L1, from a model of the templates alone that candidates join a few at a time.
+
+    First the templates' weights are learned. Then in each round the candidates whose gradients are beyond their L1 penalty and
+    the largest join the model, and the optimiser does a few iterations; when none is left it goes on to convergence. A
+    candidate whose weight is 0 at the end leaves. Unlabelled variables take no part in learning.
+
+    Args:
+        structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
+            signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.
+        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum of the
+            pseudo-likelihood.
+        error, signal: thresholds of `cfi`, see `Scorer`.
+        batch: how many candidates join in a round. steps: iterations of the optimiser in a round.
+        max_iterations, tolerance: of the optimiser, in each stage.
+        hold: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops when no
+            candidate is left.
+        patience: rounds in which the held-out labels have not become more probable before it stops.
+        inference: a method that has marginals, by name; see docs/inference.
+        seed: of what is held out, and of methods that draw.
+    """
+
+    name: ClassVar[str] = "trmrf"
+    chooses: ClassVar[bool] = True
+    structure: str = "cfi"
+    l1: float = 1.0
+    l2: float = 0.1
+    error: float = 0.1
+    signal: float = 0.1
+    batch: int = 50
+    steps: int = 1
+    max_iterations: int = 500
+    tolerance: float = 1e-4
+    hold: float = 0.0
+    patience: int = 5
+    inference: str = "mf"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require_one_of("structure", ("cfi", "grafting", "full"))
+        self._require_one_of("inference", WITH_MARGINALS)
+        for setting in ("batch", "steps"):
+            if not getattr(self, setting):
+                message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
+                raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
+        if self.hold >= 1:
+            message = f"setting 'hold' of backend '{self.name}' cannot be {self.hold:g}"
+            raise UsageError(Diagnostic("E305", message, hint="it takes a share of the labels, below 1"))
+
+    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+            message = f"backend '{self.name}' cannot learn latent attributes: it needs every neighbour's state"
+            raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
+        if isinstance(problem, ShardedProblem):
+            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
+            raise UsageError(Diagnostic("E309", message, hint=hint))
+        optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
+        unary = maximise_likelihood(
+            "unary", layout, problem.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
+        )
+        induction = self._induction(problem)
+        chosen = Chosen.everything(induction.spaces) if self.structure == "full" else Chosen.none()
+        state = self._stage("induction", induction, np.append(unary.point, np.zeros(len(chosen))), chosen, monitor)
+        stages = [("unary", unary), ("induction", state)]
+        chosen = Chosen.of(state.kept["chosen"])
+        everything = replace(induction.model, trained=np.ones_like(induction.model.trained))
+        last = replace(induction, model=everything, batch=None)
+        if self.hold:
+            state = self._stage("weights", last, state.point, chosen, monitor)
+            stages.append(("weights", state))
+        n_base = layout.size
+        weights = state.point[n_base:]
+        value = worth(last.model.having(chosen), last.spaces, state.point)
+        kept, pairs = [np.arange(n_base)], {}
+        for number, space in enumerate(problem.candidates):
+            places = chosen.places(number)
+            places = places[weights[places] != 0.0]
+            places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
+            if len(places):
+                pairs[space.name] = chosen.pairs(places)
+                kept.append(n_base + places)
+        order = np.concatenate(kept)
+        gain, support = (np.concatenate((np.zeros(n_base), each))[order] for each in (value.gain, value.support))
+        summary: dict[str, float | int | str] = {
+            "variables": induction.model.base.n_nodes,
+            "candidates": sum(space.n_pairs for space in problem.candidates),
+            "chosen": len(order) - n_base,
+        }
+        vectors = {"weights": state.point[order], "gain": gain, "support": support}
+        return Learned(vectors, tuple(stages), summary, pairs)
+
+    def _stage(self, name: str, induction: Induction, point: np.ndarray, chosen: Chosen, monitor: Monitor) -> State:
+        """A stage from where the monitor remembers it, or else from its beginning."""
+        state = monitor.restore(name) or induction.begin(point, chosen)
+        return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
+
+    def _induction(self, problem: Problem) -> Induction:
+        graph, layout = blanket_graph(problem.graph, problem.roles, problem.states), problem.graph.layout
+        spaces = tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
+        trained = np.random.default_rng(self.seed).random(graph.n_nodes) >= self.hold
+        model = InducedLikelihood.of(graph, problem.states[graph.variables], spaces, trained)
+        strengths = Strengths(
+            layout.l1(0.0),
+            layout.l2(self.l2),
+            layout.learned(),
+            [self.l1 if space.l1 is None else space.l1 for space in spaces],
+            [self.l2 if space.l2 is None else space.l2 for space in spaces],
+        )
+        scorer = Scorer(self.error, self.signal, exhaustive=self.structure == "grafting")
+        batch = None if self.structure == "full" else self.batch
+        return Induction(
+            model, spaces, scorer, strengths, batch, self.steps, self.patience, self.tolerance, self.max_iterations
+        )
+
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
+        return WholeGraph(self.name, self.inference, (("seed", self.seed),))
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

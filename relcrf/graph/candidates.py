@@ -1,0 +1,144 @@
+"""Spaces of candidate factors: pairs of literals that meet in a sample, described by their two sides and never expanded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGroup
+from relcrf.graph.features import Keyed
+from relcrf.graph.weights import WeightBlock
+
+
+class KeyRelation(IntEnum):
+    """Which keys of the two sides may be paired."""
+
+    ANY = 0
+    ASCENDING = 1
+    """The first before the second."""
+    DISTINCT = 2
+
+
+@dataclass(frozen=True)
+class Side:
+    """The cells of one literal: which variable it speaks of for a key in a sample. Cells ascend by key, then by sample.
+
+    Args:
+        start: where each key's cells begin, shape (n_keys + 1,), int64.
+        sample, variable: of each cell, int32; a key has a sample once at most.
+        truth: of the literal in each state of its variables, shape (n_states,), 0.0 or 1.0.
+    """
+
+    start: np.ndarray
+    sample: np.ndarray
+    variable: np.ndarray
+    truth: np.ndarray
+
+    @classmethod
+    def of(cls, n_keys: int, key: np.ndarray, sample: np.ndarray, variable: np.ndarray, truth: np.ndarray) -> Side:
+        """A side of cells in any order."""
+        order = np.lexsort((sample, key))
+        start = np.concatenate(([0], np.cumsum(np.bincount(key, minlength=n_keys), dtype=np.int64)))
+        return cls(start, sample[order].astype(np.int32), variable[order].astype(np.int32), truth)
+
+    @property
+    def n_keys(self) -> int:
+        return len(self.start) - 1
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What kernels take: where keys begin, samples, variables."""
+        return self.start, self.sample, self.variable
+
+    @property
+    def key(self) -> np.ndarray:
+        """Of each cell, int32."""
+        return np.repeat(np.arange(self.n_keys, dtype=np.int32), np.diff(self.start))
+
+    def only(self, cells: np.ndarray) -> Side:
+        """Some of the cells, shape (n_cells,), bool."""
+        start = np.concatenate(([0], np.cumsum(cells)))[self.start]
+        return replace(self, start=start, sample=self.sample[cells], variable=self.variable[cells])
+
+
+@dataclass(frozen=True)
+class PairSpace:
+    """A factor for each pair of keys and each sample in which both have a cell, worth a weight where both literals hold.
+
+    A weight belongs to a pair of keys. Nothing is stored for a pair.
+
+    Args:
+        name: of the template.
+        l1, l2: strengths of the penalties; None leaves them to the backend's settings.
+    """
+
+    name: str
+    first: Side
+    second: Side
+    relation: KeyRelation
+    n_samples: int
+    l1: float | None = None
+    l2: float | None = None
+
+    @property
+    def n_pairs(self) -> int:
+        """How many pairs of keys there are."""
+        n, m = self.first.n_keys, self.second.n_keys
+        return {KeyRelation.ANY: n * m, KeyRelation.ASCENDING: n * (m - 1) // 2, KeyRelation.DISTINCT: n * (m - 1)}[
+            self.relation
+        ]
+
+    def every_pair(self) -> np.ndarray:
+        """All pairs of keys, ascending, shape (n_pairs, 2)."""
+        first, second = np.indices((self.first.n_keys, self.second.n_keys)).reshape(2, -1)
+        kept = {
+            KeyRelation.ANY: first >= 0,
+            KeyRelation.ASCENDING: first < second,
+            KeyRelation.DISTINCT: first != second,
+        }
+        return np.asarray(np.stack((first, second), axis=1)[kept[self.relation]])
+
+    def only(self, present: np.ndarray) -> PairSpace:
+        """The factors whose variables are all present, shape (n_variables,), bool."""
+        first, second = (side.only(present[side.variable]) for side in (self.first, self.second))
+        return replace(self, first=first, second=second)
+
+    def group(self, pairs: np.ndarray, weights: np.ndarray, n_weights: int, block: int) -> FactorGroup:
+        """The factors of some pairs of keys.
+
+        Args:
+            pairs: shape (n, 2).
+            weights: which weight of the block each pair has, shape (n,).
+            block: of `n_weights`.
+        """
+        rows, columns, place = self.cells(pairs)
+        key = weights[place].astype(np.int32)
+        truth = np.multiply.outer(self.first.truth, self.second.truth).reshape(-1, 1)
+        return FactorGroup(
+            (self.first.variable[rows], self.second.variable[columns]),
+            (len(self.first.truth), len(self.second.truth)),
+            Keyed(key, np.empty((0, 1)), n_weights),
+            truth,
+            block,
+        )
+
+    def weights(self, n: int) -> WeightBlock:
+        """A block for the weights of some pairs."""
+        return WeightBlock(self.name, n, 1, l1=self.l1, l2=self.l2)
+
+    def cells(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The cells of the two sides that meet, and the pair's place among `pairs`; three arrays of shape (n_factors,)."""
+        first, second = self.first, self.second
+        sizes = np.diff(first.start)[pairs[:, 0]]
+        place = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
+        begin = np.concatenate(([0], np.cumsum(sizes)))[:-1]
+        rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(place))
+        # Each cell of the second side has a number that ascends, by key and sample.
+        numbers = second.key.astype(np.int64) * self.n_samples + second.sample
+        wanted = pairs[place, 1].astype(np.int64) * self.n_samples + first.sample[rows]
+        columns = np.searchsorted(numbers, wanted)
+        columns[columns == len(numbers)] = 0
+        met = numbers[columns] == wanted if len(numbers) else np.zeros(len(wanted), dtype=bool)
+        return rows[met], columns[met], place[met]

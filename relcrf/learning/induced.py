@@ -1,0 +1,180 @@
+"""Pseudo-likelihood of a model with features chosen out of spaces of candidates, none of which is expanded.
+
+Where all labels are observed, one step of mean-field contrastive divergence is pseudo-likelihood: each variable's update
+from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 8 to 11; Besag 1975).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.candidates import PairSpace
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.kernels import induction
+from relcrf.learning.likelihood import curvature
+from relcrf.learning.literals import Literals
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Candidates that are in a model, in the order of their weights.
+
+    Args:
+        space, first, second: of each the number of its space and its keys there, shape (n,), int64.
+    """
+
+    space: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+
+    @classmethod
+    def none(cls) -> Chosen:
+        return cls.of(np.empty((3, 0), dtype=np.int64))
+
+    @classmethod
+    def of(cls, rows: np.ndarray) -> Chosen:
+        """From the form that `rows` gives."""
+        return cls(rows[0], rows[1], rows[2])
+
+    @classmethod
+    def everything(cls, spaces: Sequence[PairSpace]) -> Chosen:
+        """All candidates of some spaces."""
+        rows = [np.empty((3, 0), dtype=np.int64)]
+        for number, space in enumerate(spaces):
+            pairs = space.every_pair()
+            rows.append(np.stack((np.full(len(pairs), number), pairs[:, 0], pairs[:, 1])))
+        return cls.of(np.concatenate(rows, axis=1))
+
+    @property
+    def rows(self) -> np.ndarray:
+        """All as one array, shape (3, n)."""
+        return np.stack((self.space, self.first, self.second))
+
+    def __len__(self) -> int:
+        return len(self.space)
+
+    def joined(self, other: Chosen) -> Chosen:
+        return Chosen.of(np.concatenate((self.rows, other.rows), axis=1))
+
+    def only(self, kept: np.ndarray) -> Chosen:
+        """Some of them, by their places or by a mask."""
+        return Chosen.of(self.rows[:, kept])
+
+    def places(self, space: int) -> np.ndarray:
+        """The places of those of one space."""
+        return np.flatnonzero(self.space == space)
+
+    def pairs(self, places: np.ndarray) -> np.ndarray:
+        """Their keys, shape (n, 2)."""
+        return np.stack((self.first[places], self.second[places]), axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class InducedLikelihood:
+    """Minus the log pseudo-likelihood of labels, as a function of the weights: those of the base, then of the chosen.
+
+    Args:
+        base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
+        observed: flat tables of its nodes, 1.0 at the label and 0.0 elsewhere.
+        literals: of the spaces.
+        chosen: what of the spaces is in the model.
+        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
+    """
+
+    base: ReducedGraph
+    observed: np.ndarray
+    literals: Literals
+    chosen: Chosen
+    trained: np.ndarray
+
+    @classmethod
+    def of(
+        cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...], trained: np.ndarray | None = None
+    ) -> InducedLikelihood:
+        """With nothing chosen. `states` has shape (n_nodes,), all observed; None trains on all nodes."""
+        observed = np.zeros(int(base.state_start[-1]))
+        observed[base.state_start[:-1] + states] = 1.0
+        trained = np.ones(base.n_nodes, dtype=bool) if trained is None else trained
+        return cls(base, observed, Literals.of(base, spaces), Chosen.none(), trained)
+
+    def having(self, chosen: Chosen) -> InducedLikelihood:
+        """With other candidates in the model."""
+        other = replace(self, chosen=chosen)
+        other.__dict__["holds"] = self.holds  # it does not depend on them
+        return other
+
+    @cached_property
+    def holds(self) -> np.ndarray:
+        """Of each literal on each node whether it holds in the data, 0.0 or 1.0, shape (literals.size,)."""
+        return self.literals.expectations(self.observed)
+
+    @property
+    def n_base(self) -> int:
+        """How many weights the base has."""
+        return self.base.graph.layout.size
+
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at weights of shape (n_base + n_chosen,)."""
+        value, residual = self.residual(point)
+        gradient = np.zeros(len(point))
+        self.base.add_node_counts(residual, gradient[: self.n_base])
+        errors = self.literals.expectations(residual)
+        for number, (first, second) in enumerate(self.literals.sides):
+            places = self.chosen.places(number)
+            gradient[self.n_base + places] = induction.gradient(
+                first.arrays, second.arrays, self.literals.n_samples[number], *self._keys(places), errors, self.holds
+            )
+        return value, gradient
+
+    def _keys(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The keys of some of the chosen in their two sides."""
+        first, second = self.chosen.pairs(places).T
+        return np.ascontiguousarray(first), np.ascontiguousarray(second)
+
+    def curvature(self) -> np.ndarray:
+        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
+        out = np.concatenate((curvature(self.base), np.zeros(len(self.chosen))))
+        for number, sides in enumerate(self.literals.sides):
+            places = self.chosen.places(number)
+            for side, keys in zip(sides, self.chosen.pairs(places).T, strict=True):
+                # A literal moves where the other holds, with a variance of a quarter at most.
+                held = np.concatenate(([0.0], np.cumsum(self.holds[side.variable])))[side.start]
+                out[self.n_base + places] += 0.25 * np.diff(held)[keys]
+        return out
+
+    def residual(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """The value, and flat tables of each state's probability given the neighbours' labels, less 1 at the label.
+
+        Both of the nodes that are trained on: the tables of others are 0.
+        """
+        tables = self.base.node_log_potentials(point[: self.n_base])
+        scores = np.zeros(self.literals.size)
+        for number, (first, second) in enumerate(self.literals.sides):
+            places = self.chosen.places(number)
+            weights, n_samples = point[self.n_base + places], self.literals.n_samples[number]
+            induction.add_scores(
+                first.arrays, second.arrays, n_samples, *self._keys(places), weights, self.holds, scores
+            )
+        self.literals.add(scores, tables)
+        at_label = tables[self.observed == 1.0]
+        log_partition = normalise(tables, self.base.state_start)
+        trained = np.repeat(self.trained, self.base.cardinality)
+        value = float((log_partition - at_label)[self.trained].sum())
+        return value, np.where(trained, tables - self.observed, 0.0)
+
+
+def normalise(tables: np.ndarray, state_start: np.ndarray) -> np.ndarray:
+    """Makes flat log potentials of nodes probabilities, in place; gives the log partition of each, shape (n_nodes,)."""
+    starts, sizes = state_start[:-1], np.diff(state_start)
+    if not len(starts):
+        return np.empty(0)
+    top = np.maximum.reduceat(tables, starts)
+    tables -= np.repeat(top, sizes)
+    np.exp(tables, out=tables)
+    total = np.add.reduceat(tables, starts)
+    tables /= np.repeat(total, sizes)
+    return np.asarray(top + np.log(total))

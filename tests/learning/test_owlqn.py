@@ -101,6 +101,7 @@ def test_logistic_regression(seed, kind, share):
     objective, l1 = logistic(x, y), strengths(x, y, share)
     state = minimum(Owlqn(**EXACT, l1=l1), objective, np.zeros(len(l1)))
     assert state.status == "converged"
+    assert state.gradient_norm <= 1e-9 * state.first_gradient
     assert violation(objective, state.point, l1) < 1e-6
     zeros = np.count_nonzero(state.point == 0.0)
     assert 0 < zeros < len(l1)
@@ -162,6 +163,34 @@ def test_no_weight_changes_its_sign_without_stopping_at_zero():
     jumps = np.array([before * after for before, after in pairwise(path)])
     assert jumps[:, 1:].min() == 0.0
     assert (path[0] * path[-1])[1:].min() == -1.0, "some weight has changed its sign, by way of 0"
+
+
+def test_only_penalised_weights_stop_at_zero():
+    def objective(w):
+        return float(0.5 * (w + 5.0) @ (w + 5.0)), w + 5.0
+
+    path = []
+    minimum(Owlqn(**EXACT, l1=np.array([1.0, 0.0])), objective, np.full(2, 2.0), lambda state: path.append(state.point))
+    np.testing.assert_allclose(path[-1], [-4.0, -5.0], atol=1e-8)
+    penalised, free = np.transpose(path)
+    assert (penalised == 0.0).any()
+    assert not (free == 0.0).any()
+
+
+def test_a_projected_step_that_leads_upwards_is_shortened():
+    slopes = np.array([1.0, 1.0])
+    optimiser = Owlqn(l1=np.array([1.0, 0.0]))
+
+    def linear(w):
+        return float(slopes @ w), slopes
+
+    # The first weight gets no further than 0, and the way of the second leads up.
+    state = optimiser.start(linear, np.array([0.1, 0.0]))
+    steepest = optimiser.steepest(state.point, state.gradient)
+    found = optimiser.search(lambda w: (linear(w)[0] + abs(w[0]), slopes), state, steepest, np.array([-1.0, 1.0]), 1.0)
+    assert found is not None
+    assert found[1] < state.value
+    assert found[0][0] == 0.0
 
 
 def test_weights_that_are_not_learned_stay():
@@ -268,17 +297,18 @@ def test_a_start_that_is_not_finite_has_diverged(optimiser, value, slope):
     assert (state.status, state.iteration) == ("diverged", 0)
 
 
-def test_backs_away_from_points_that_are_not_finite():
+@pytest.mark.parametrize("outside", [np.inf, np.nan])
+def test_backs_away_from_points_that_are_not_finite(outside):
     def barrier(w):
         inside = np.abs(w).max() < 1.0
-        return (
-            (float(-np.log1p(-w * w).sum() - 3.0 * w.sum()), 2.0 * w / (1.0 - w * w) - 3.0) if inside else (np.inf, w)
-        )
+        values.append(float(-np.log1p(-w * w).sum() - 3.0 * w.sum()) if inside else outside)
+        return values[-1], 2.0 * w / (1.0 - w * w) - 3.0 if inside else w
 
-    state = minimum(Owlqn(**EXACT, l1=np.array([1.0, 4.0])), barrier, np.array([0.0, 0.9]))
+    values = []
+    state = minimum(Owlqn(**EXACT, l1=np.array([1.0, 4.0])), barrier, np.zeros(2))
+    assert not np.isfinite(values).all()
     # 2 w / (1 - w^2) = 3 - 1
-    np.testing.assert_allclose(state.point, [(np.sqrt(5.0) - 1.0) / 2.0, 0.0], atol=1e-9)
-    assert state.point[1] == 0.0
+    np.testing.assert_allclose(state.point, [(np.sqrt(5.0) - 1.0) / 2.0, 0.0], rtol=0.0, atol=1e-9)
 
 
 def test_says_when_it_has_not_converged():

@@ -54,7 +54,8 @@ class AbstractQuasiNewton(ABC):
 
     Args:
         tolerance: converged when the largest gradient component is below this share of the one at the start.
-        value_tolerance: converged when an iteration lowers the value by less than this share of it.
+        value_tolerance: converged when an iteration lowers the value by less than this share of it. 0 switches this off: the
+            gradient then falls on where the value's rounding hides its decrease.
         max_iterations: then the status is `not converged`.
         memory: pairs of differences that are kept.
         inverse_diagonal: an estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Its scale
@@ -121,7 +122,8 @@ class AbstractQuasiNewton(ABC):
         if is_curved(step, change):
             steps = (*steps, step)[-self.memory :]
             changes = (*changes, change)[-self.memory :]
-        small = state.value - value <= self.value_tolerance * max(abs(state.value), abs(value), 1.0)
+        lowered = (state.value - value) / max(abs(state.value), abs(value), 1.0)
+        small = self.value_tolerance > 0.0 and lowered <= self.value_tolerance
         return replace(
             state,
             point=point,

@@ -1,0 +1,315 @@
+"""The best pair features of all that there could be: sparse sums of products of errors and signals.
+
+A pair feature says that two literals hold together. Each of its two *sides* is a table with a cell, or none, for every
+sample and key; the feature (a, b) joins, in every sample that has both cells, that of key a of the first side and that of
+key b of the second.
+
+Source: Lao & Zhu, Contrastive feature induction for efficient structure learning of conditional random fields (2014).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import float64, int32, int64, types
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.prefetch import prefetch
+from relcrf.kernels.threads import frozen, in_runs
+
+ALL, ASCENDING, DIFFERENT = 0, 1, 2
+"""What the keys of a pair (a, b) may be: any, a < b, a != b."""
+
+CHUNK = 64
+"""Sums that are looked at together for one that is large."""
+
+AHEAD = 16
+"""Rows lie anywhere in memory: each is asked for so many before it is read."""
+
+MOST_LINES = 8
+"""Of 16 entries of a row that are asked for; of what comes behind them the machine knows by then."""
+
+BLOCK = 1024
+"""Keys of either side whose dense products are made at a time."""
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+ONE = U(1)
+
+
+class Sparse(NamedTuple):
+    """A sparse matrix: the entries of row i are those from start[i] to start[i + 1] - 1, by ascending column.
+
+    Args:
+        start: shape (n_rows + 1,), int64. column: shape (n,), int32. value: shape (n,), float64.
+    """
+
+    start: np.ndarray
+    column: np.ndarray
+    value: np.ndarray
+
+
+INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
+SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)], Sparse)
+
+
+@kernel()
+def _is_worse(value, pair, other_value, other_pair):  # type: ignore[no-untyped-def]
+    """Whether a pair comes later in the list: its sum is smaller, or as large and its number higher."""
+    a, b = abs(value), abs(other_value)
+    return a < b or (a == b and pair > other_pair)
+
+
+@kernel()
+def _offer(value, pair, n, best_value, best_pair):  # type: ignore[no-untyped-def]
+    """Adds a pair to a heap with the worst first; where the heap is full, in the place of the worst, if it is better.
+
+    Args:
+        n: pairs in the heap; it has room for those of `best_value`, shape (n_best,), 1 at least.
+
+    Returns:
+        How many there are then.
+    """
+    if n < len(best_value):
+        at = n
+        while at > 0:
+            above = (at - 1) >> 1
+            if not _is_worse(value, pair, best_value[above], best_pair[above]):
+                break
+            best_value[at], best_pair[at] = best_value[above], best_pair[above]
+            at = above
+        best_value[at], best_pair[at] = value, pair
+        return n + 1
+    if _is_worse(value, pair, best_value[0], best_pair[0]):
+        return n
+    at = 0
+    while 2 * at + 1 < n:
+        below = 2 * at + 1
+        if below + 1 < n and _is_worse(
+            best_value[below + 1], best_pair[below + 1], best_value[below], best_pair[below]
+        ):
+            below += 1
+        if not _is_worse(best_value[below], best_pair[below], value, pair):
+            break
+        best_value[at], best_pair[at] = best_value[below], best_pair[below]
+        at = below
+    best_value[at], best_pair[at] = value, pair
+    return n
+
+
+@kernel()
+def _add_products(first, a, second, after, total):  # type: ignore[no-untyped-def]
+    """`total[b] += first[z, a] * second[z, b]` over the samples z of key a, for keys b > after.
+
+    Args:
+        first: by key. second: by sample.
+
+    Returns:
+        The number of products.
+    """
+    n = 0
+    last = U(len(first.column)) - ONE
+    n_lines = min(1 + len(second.column) // (16 * (len(second.start) - 1)), MOST_LINES)
+    for entry in range(U(first.start[a]), U(first.start[a + 1])):
+        soon = U(second.start[U(first.column[min(entry + U(AHEAD), last)]) + ONE])
+        for line in range(n_lines):
+            prefetch(second.column, soon - U(16 * line + 1))
+            prefetch(second.value, soon - U(16 * line + 1))
+            prefetch(second.value, soon - U(16 * line + 9))
+        z, scale = U(first.column[entry]), first.value[entry]
+        lo, hi = second.start[z], second.start[z + ONE]
+        at = hi - 1
+        while at >= lo and second.column[U(at)] > after:
+            total[U(second.column[U(at)])] += scale * second.value[U(at)]
+            at -= 1
+        n += hi - 1 - at
+    return n
+
+
+@kernel()
+def _take_touched(first, a, second, after, pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
+    """Offers the sums that `_add_products` has touched where they reach the bound, and sets them to 0."""
+    for entry in range(U(first.start[a]), U(first.start[a + 1])):
+        z = U(first.column[entry])
+        at = second.start[z + ONE] - 1
+        while at >= second.start[z] and second.column[U(at)] > after:
+            b = U(second.column[U(at)])
+            value = total[b]
+            total[b] = 0.0
+            if abs(value) >= bound:
+                n = _offer(value, pair + np.int64(b), n, best_value, best_pair)
+                if n == len(best_value):
+                    bound = max(bound, abs(best_value[0]))
+            at -= 1
+    return n, bound
+
+
+@kernel()
+def _take_all(pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
+    """The same of all sums."""
+    for lo in range(U(0), U(len(total)), U(CHUNK)):
+        hi = min(lo + U(CHUNK), U(len(total)))
+        n_large = 0
+        for b in range(lo, hi):
+            n_large += abs(total[b]) >= bound
+        if n_large > 0:
+            for b in range(lo, hi):
+                if abs(total[b]) >= bound:
+                    n = _offer(total[b], pair + np.int64(b), n, best_value, best_pair)
+                    if n == len(best_value):
+                        bound = max(bound, abs(best_value[0]))
+        for b in range(lo, hi):
+            total[b] = 0.0
+    return n, bound
+
+
+@kernel(
+    (SPARSE, SPARSE, SPARSE, SPARSE, int64, int64, int64, int64, float64, FLAT, INDEX),
+    fastmath={"contract"},
+)
+def best_products(first_error, first_signal, second_error, second_signal, n_keys, relation, lo, hi, bound, best_value, best_pair):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The pairs of the first side's keys lo..hi-1 whose sums are largest; see `top_products`.
+
+    Args:
+        n_keys: of the second side.
+        bound: least magnitude of a sum, above 0.
+        best_value, best_pair: overwritten by sums and pairs, as a * n_keys + b, in the order of a heap; shape (n_best,),
+            1 at least.
+
+    Returns:
+        How many there are.
+    """
+    total = np.zeros(n_keys)
+    n = 0
+    for a in range(lo, hi):
+        after = a if relation == ASCENDING else -1
+        products = _add_products(first_signal, a, second_error, after, total)
+        products += _add_products(first_error, a, second_signal, after, total)
+        if relation == DIFFERENT and a < n_keys:
+            total[a] = 0.0
+        pair = a * n_keys
+        if products * 8 < n_keys:
+            n, bound = _take_touched(first_signal, a, second_error, after, pair, bound, n, total, best_value, best_pair)
+            n, bound = _take_touched(first_error, a, second_signal, after, pair, bound, n, total, best_value, best_pair)
+        else:
+            n, bound = _take_all(pair, bound, n, total, best_value, best_pair)
+    return n
+
+
+def top_products(
+    first_error: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first_signal: tuple[np.ndarray, np.ndarray, np.ndarray],
+    second_error: tuple[np.ndarray, np.ndarray, np.ndarray],
+    second_signal: tuple[np.ndarray, np.ndarray, np.ndarray],
+    relation: int,
+    least: float,
+    n_best: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The pairs of keys (a, b) whose `h = sum over samples z of S1[z, a] E2[z, b] + E1[z, a] S2[z, b]` is largest.
+
+    Memory beyond what is given is that of the keys and samples; no table of pairs is made.
+
+    Args:
+        first_error, first_signal: E1 and S1 by key, as the three arrays of `Sparse`.
+        second_error, second_signal: E2 and S2 by sample.
+        relation: ALL, ASCENDING or DIFFERENT.
+        least: only pairs with |h| above it, 0 or more. n_best: how many at most.
+
+    Returns:
+        a, b, both int32, and h, by falling |h|, and of equal ones by a and then b. No bit depends on the number of threads.
+
+    Raises:
+        ValueError: two tables do not fit together, or `least` is negative.
+    """
+    columns = tuple(_sparse(table) for table in (first_error, first_signal))
+    rows = tuple(_sparse(table) for table in (second_error, second_signal))
+    n_first, n_samples = len(columns[0].start) - 1, len(rows[0].start) - 1
+    if len(columns[1].start) != n_first + 1 or len(rows[1].start) != n_samples + 1:
+        raise ValueError("error and signal of a side are of different shapes")
+    if any(len(table.column) and table.column.max() >= n_samples for table in columns):
+        raise ValueError(f"the first side has samples that the second, with {n_samples}, has not")
+    n_second = max((int(table.column.max()) + 1 for table in rows if len(table.column)), default=0)
+    n_best = min(n_best, n_first * n_second)
+    bound = _above(least)
+    if n_best <= 0:
+        return _pairs(np.empty(0), np.empty(0, dtype=np.int64), 1, 0)
+    work = np.diff(columns[0].start) + np.diff(columns[1].start) + 1.0
+    mean_row = (len(rows[0].column) + len(rows[1].column)) / (2 * n_samples)
+    if relation == ASCENDING:
+        work *= np.maximum(n_second - np.arange(n_first), 1) / n_second
+
+    def run(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
+        value, pair = np.empty(n_best), np.empty(n_best, dtype=np.int64)
+        n = best_products(*columns, *rows, n_second, relation, lo, hi, bound, value, pair)
+        return value[:n], pair[:n]
+
+    values, pairs = zip(*in_runs(mean_row * work, run), strict=True)
+    return _pairs(np.concatenate(values), np.concatenate(pairs), n_second, n_best)
+
+
+def all_products(
+    first_error: np.ndarray,
+    first_signal: np.ndarray,
+    second_error: np.ndarray,
+    second_signal: np.ndarray,
+    relation: int,
+    least: float,
+    n_best: int,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`top_products` of dense tables, by BLAS: the last bits of its sums may depend on the number of BLAS's threads.
+
+    Args:
+        first_error, first_signal, second_error, second_signal: shape (n_samples, n_keys of the side); 0 where there is no
+            cell.
+        relation, least, n_best: as of `top_products`.
+    """
+    n_second = second_error.shape[1]
+    bound = _above(least)
+    value, pair = np.empty(0), np.empty(0, dtype=np.int64)
+    for lo in range(0, first_error.shape[1], BLOCK):
+        error, signal = first_error[:, lo : lo + BLOCK].T, first_signal[:, lo : lo + BLOCK].T
+        a = lo + np.arange(len(error))[:, None]
+        for start in range(lo if relation == ASCENDING else 0, n_second, BLOCK):
+            here = slice(start, start + BLOCK)
+            block = signal @ second_error[:, here] + error @ second_signal[:, here]
+            b = start + np.arange(block.shape[1])
+            if relation != ALL:
+                block[(a >= b) if relation == ASCENDING else (a == b)] = 0.0
+            row, column = np.nonzero(np.abs(block) >= bound)
+            value = np.concatenate((value, block[row, column]))
+            pair = np.concatenate((pair, (lo + row) * n_second + start + column))
+            value, pair = _best(value, pair, n_best)
+            if 0 < n_best == len(value):
+                bound = max(bound, float(np.abs(value).min()))
+    return _pairs(value, pair, max(n_second, 1), n_best)
+
+
+def _above(least: float) -> float:
+    """The first number above `least`."""
+    if not least >= 0.0:
+        raise ValueError(f"the least magnitude of a sum is {least}, and must not be negative")
+    return float(np.nextafter(least, np.inf))
+
+
+def _best(value: np.ndarray, pair: np.ndarray, n_best: int) -> tuple[np.ndarray, np.ndarray]:
+    """The first `n_best` pairs by falling magnitude and rising number, in that order."""
+    size = np.abs(value)
+    if n_best < len(size):
+        keep = size >= np.partition(size, len(size) - n_best - 1)[len(size) - n_best - 1]
+        value, pair, size = value[keep], pair[keep], size[keep]
+    order = np.lexsort((pair, -size))[:n_best]
+    return value[order], pair[order]
+
+
+def _pairs(value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The best pairs by their keys; a pair's number is a * n_keys + b."""
+    value, pair = _best(value, pair, n_best)
+    a, b = np.divmod(pair, n_keys)
+    return a.astype(np.int32), b.astype(np.int32), value
+
+
+def _sparse(table: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Sparse:
+    start, column, value = table
+    return Sparse(frozen(start, np.int64), frozen(column, np.int32), frozen(value, np.float64))

@@ -1,0 +1,47 @@
+"""Kernels that go through keys, run on several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+RUNS_A_THREAD = 4
+"""A thread that is done with one takes the next."""
+
+LEAST_WORK = 1 << 18
+"""Cells that are read, below which a second thread does not pay."""
+
+T = TypeVar("T")
+
+
+def in_runs(work: np.ndarray, run: Callable[[int, int], T]) -> Iterator[T]:
+    """Does runs lo..hi-1 of keys of about the same work, on as many threads as Numba may use.
+
+    Args:
+        work: of each key, in cells that are read, shape (n_keys,).
+
+    Yields:
+        what each run gives, in their order.
+    """
+    total = np.cumsum(work)
+    n_threads = numba.config.NUMBA_NUM_THREADS if len(work) and total[-1] > LEAST_WORK else 1
+    if n_threads == 1:
+        yield run(0, len(work))
+        return
+    inner = np.searchsorted(total, total[-1] * np.linspace(0, 1, n_threads * RUNS_A_THREAD + 1)[1:-1])
+    runs = [(lo, hi) for lo, hi in pairwise((0, *inner.tolist(), len(work))) if lo < hi]
+    with ThreadPoolExecutor(n_threads) as pool:
+        yield from pool.map(lambda ends: run(*ends), runs)
+
+
+def frozen(array: np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:
+    """The same as the kernels take it, which are compiled for arrays that are not written to."""
+    view = np.ascontiguousarray(array, dtype=dtype).view()
+    view.flags.writeable = False
+    return view

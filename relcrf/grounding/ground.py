@@ -114,7 +114,7 @@ def _note_left_out(bound: Bound) -> None:
     gates = [g.template for g in bound.spec.gates]
     lasso = [t.name for t in all_templates(bound.spec) if t.options.l1]
     reasons = (
-        (candidates, "candidates", "left out, for they are a structure learner's"),
+        (candidates, "candidates", "no part of the graph; backend trmrf chooses among them"),
         (gates, "gates of", "left out, for no backend of this version has gates"),
         (lasso, "l1 of", "not applied, for no backend of this version has it"),
     )

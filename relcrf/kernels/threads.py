@@ -14,7 +14,7 @@ import numpy.typing as npt
 RUNS_A_THREAD = 4
 """A thread that is done with one takes the next."""
 
-LEAST_WORK = 1 << 18
+LEAST_WORK = 1 << 21
 """Cells that are read, below which a second thread does not pay."""
 
 T = TypeVar("T")

@@ -14,7 +14,7 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import induction
+from relcrf.kernels import active_pairs
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
 
@@ -125,7 +125,7 @@ class InducedLikelihood:
         errors = self.literals.expectations(residual)
         for number, (first, second) in enumerate(self.literals.sides):
             places = self.chosen.places(number)
-            gradient[self.n_base + places] = induction.gradient(
+            gradient[self.n_base + places] = active_pairs.gradient(
                 first.arrays, second.arrays, self.literals.n_samples[number], *self._keys(places), errors, self.holds
             )
         return value, gradient
@@ -156,7 +156,7 @@ class InducedLikelihood:
         for number, (first, second) in enumerate(self.literals.sides):
             places = self.chosen.places(number)
             weights, n_samples = point[self.n_base + places], self.literals.n_samples[number]
-            induction.add_scores(
+            active_pairs.add_scores(
                 first.arrays, second.arrays, n_samples, *self._keys(places), weights, self.holds, scores
             )
         self.literals.add(scores, tables)

@@ -1,0 +1,215 @@
+"""The backend `trmrf`: three ways to one optimum, what is chosen of a known world, and a run that goes on."""
+
+import json
+
+import numpy as np
+import pytest
+from command import json_command, relcrf_command
+from traits import TEXT, traits_world
+
+import relcrf
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.backends.export import exported
+from relcrf.backends.pseudo import Blankets
+from relcrf.data.frame import Frame
+from relcrf.errors import UsageError
+from relcrf.execution.serial import SerialExecutor
+
+EXACT = {"tolerance": 1e-7, "max_iterations": 2000, "l2": 0.0, "error": 0.0, "signal": 0.0}
+PLAIN = """
+domain Trait = open
+entity Thing
+predict relation has(x: Thing, t: Trait)
+template prior(x: Thing, t: Trait) over has(x, t) per t
+candidates together(x: Thing, s: Trait, t: Trait) where s < t over has(x, s) and has(x, t) per s, t
+"""
+
+
+def things(rows=300, traits=12, seed=0, missing=0.0):
+    """Traits of which t00 and t01, t02 and t03, and so on, go together; the rest are alone."""
+    rng = np.random.default_rng(seed)
+    cause = rng.random((rows, 3)) < 0.5
+    columns = [cause[:, k // 2] ^ (rng.random(rows) < 0.15) for k in range(6)]
+    columns += [rng.random(rows) < 0.3 for _ in range(traits - 6)]
+    listed = [
+        (f"x{r}", f"t{k:02}", None if rng.random() < missing else bool(columns[k][r]))
+        for r in range(rows)
+        for k in range(traits)
+    ]
+    heads = ("x", "t", "value")
+    return {
+        "thing": {"id": [f"x{r}" for r in range(rows)]},
+        "has": dict(zip(heads, map(list, zip(*listed, strict=True)), strict=True)),
+    }
+
+
+@pytest.fixture(scope="module")
+def plain():
+    model = relcrf.parse(PLAIN)
+    return model, model.ground(relcrf.Dataset(things()))
+
+
+@pytest.fixture(scope="module")
+def traits():
+    model = relcrf.parse(TEXT)
+    return model, model.ground(relcrf.Dataset(traits_world()))
+
+
+def keys(fit, name="together"):
+    info = next((t for t in fit.learned.templates if t.name == name), None)
+    return set(info.keys.values) if info else set()
+
+
+def test_what_goes_together_is_chosen(plain):
+    model, grounding = plain
+    fit = api.fit(model, grounding, "trmrf", l1=30.0)
+    assert keys(fit) == {("t00", "t01"), ("t02", "t03"), ("t04", "t05")}
+    assert fit.learned.converged and fit.summary["chosen"] == 3 and fit.summary["candidates"] == 66
+    rows = fit.weights()
+    chosen = [w for t, w in zip(rows.columns["template"], rows.columns["weight"], strict=True) if t == "together"]
+    assert min(chosen) > 0.5
+    none = api.fit(model, grounding, "trmrf", l1=1e4)
+    assert keys(none) == set() and none.summary["chosen"] == 0
+    hidden = np.arange(len(grounding.states)) % 5 == 0
+    scores = [api.predict(f, grounding, hidden=hidden).score().log_likelihood for f in (none, fit)]
+    assert scores[1] > scores[0] + 0.03
+
+
+@pytest.mark.parametrize("world", ["plain", "traits"])
+def test_three_ways_to_one_optimum(world, request):
+    """With thresholds of 0, contrastive induction is Grafting, and both end where all of L1 ends."""
+    model, grounding = request.getfixturevalue(world)
+    settings = {**EXACT, "l1": 2.0, "batch": 3}
+    fits = {way: api.fit(model, grounding, "trmrf", structure=way, **settings) for way in ("cfi", "grafting", "full")}
+    values = {}
+    problem = api.training_problem(grounding, with_candidates=True)
+    for way, fit in fits.items():
+        names = {s.pairs.name: s for s in grounding.candidates}
+        pairs = {t.name: names[t.name].found(t.keys.values)[0] for t in fit.learned.templates if t.name in names}
+        value, gradient = problem.having(pairs).sum_of(Blankets())(fit.learned.vectors["weights"])
+        weights = fit.learned.vectors["weights"]
+        n_base = grounding.graph.layout.size
+        values[way] = value + 2.0 * np.abs(weights[n_base:]).sum()
+        np.testing.assert_allclose(gradient[n_base:], -2.0 * np.sign(weights[n_base:]), atol=2e-2)
+        np.testing.assert_allclose(gradient[:n_base], 0.0, atol=2e-2)
+    assert values["grafting"] == pytest.approx(values["full"], rel=1e-7)
+    # Errors of samples in which the other literal is unknown do not count; where nothing is, both are the same.
+    assert values["cfi"] == pytest.approx(values["full"], rel=1e-7 if world == "plain" else 2e-3)
+    if world == "plain":
+        assert keys(fits["cfi"]) == keys(fits["grafting"]) == keys(fits["full"])
+
+
+def test_thresholds_leave_the_weak_out(plain):
+    model, grounding = plain
+    loose, strict = (api.fit(model, grounding, "trmrf", l1=3.0, error=0.0, signal=signal) for signal in (0.0, 0.6))
+    assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(loose)
+    # Half of the things have these traits, so that no signal of theirs is above a half.
+    assert not {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} & keys(strict)
+    assert 0 < strict.summary["chosen"] < loose.summary["chosen"]
+
+
+def test_held_out_labels_stop_it(plain):
+    model, grounding = plain
+    fit = api.fit(model, grounding, "trmrf", l1=0.01, hold=0.2, batch=2, steps=3, patience=2)
+    everything = api.fit(model, grounding, "trmrf", l1=0.01)
+    assert fit.summary["induction_status"] == "stopped early" and fit.learned.converged
+    assert fit.summary["weights_status"] == "converged"
+    assert fit.summary["chosen"] < everything.summary["chosen"]
+    assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit)
+
+
+def test_a_run_folder_predicts_the_same_on_other_tables(traits, tmp_path):
+    model, grounding = traits
+    fit = api.fit(model, grounding, "trmrf", l1=1.0)
+    assert fit.summary["chosen"] > 5
+    fit.save(tmp_path / "run")
+    again = api.load_fit(tmp_path / "run")
+    other = traits_world(seed=3, nations=9)
+    one, two = (f.predict(relcrf.Dataset(other)) for f in (fit, again))
+    for attribute in one.attributes:
+        np.testing.assert_array_equal(one.probabilities(attribute), two.probabilities(attribute))
+    assert set(one.unseen_keys.values()) <= {0}
+    dense = api.predict(fit, grounding, inference="bp")
+    assert dense.verdict.is_good
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path):
+    model, grounding = traits
+    settings = {"l1": 0.5, "batch": 4, "hold": 0.1, "patience": 3}
+    whole = api.fit(model, grounding, "trmrf", **settings)
+
+    class Stopped(Exception):
+        pass
+
+    class Stopping(run_folder.Checkpoints):
+        def step(self, stage, state, max_iterations):
+            super().step(stage, state, max_iterations)
+            self.save()
+            if (stage, state.iteration) == stop:
+                raise Stopped
+
+    for stop in (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2)):
+        partial = run_folder.prepare(tmp_path / f"{stop[0]}{stop[1]}", resume=False)
+        with pytest.raises(Stopped):
+            api.fit(model, grounding, "trmrf", monitor=Stopping(partial, "same"), **settings)
+        again = api.fit(model, grounding, "trmrf", monitor=run_folder.Checkpoints(partial, "same"), **settings)
+        for name, vector in whole.learned.vectors.items():
+            np.testing.assert_array_equal(again.learned.vectors[name], vector)
+
+
+def test_the_learned_structure_is_a_model_to_edit(traits):
+    model, grounding = traits
+    fit = api.fit(model, grounding, "trmrf", l1=1.0)
+    text = exported(fit.learned)
+    read = relcrf.parse(text)
+    learned = [t for t in read.spec.templates if t.options.init is not None]
+    assert len(learned) == fit.summary["chosen"] and not any(t.is_candidate for t in read.spec.templates)
+    assert text.count("# gain ") == fit.summary["chosen"] and "support" in text
+    # The same factors with the same weights: the same answers, once the other weights are learned as they were.
+    ground = read.ground(relcrf.Dataset(traits_world()))
+    assert sum(g.n_factors for g in ground.graph.groups) == grounding.graph.n_factors + sum(
+        t.bindings for t in fit.learned.templates[len(grounding.templates) :]
+    )
+    starts = {round(float(v), 6) for v in fit.learned.vectors["weights"][grounding.graph.layout.size :]}
+    assert {t.options.init for t in learned} == starts
+
+
+def test_selection_and_calibration(plain):
+    model, grounding = plain
+    found = api.select(grounding, "trmrf", {"l1": (10.0, 1e4)}, max_iterations=40)
+    assert found.settings == {"l1": 10.0}
+    fit = api.fit(model, grounding, "trmrf", l1=10.0, calibrate=2)
+    assert 0.25 <= fit.summary["calibration"] <= 2.0
+
+
+def test_what_it_refuses(plain):
+    model, grounding = plain
+    for settings in ({"structure": "magic"}, {"batch": 0}, {"steps": 0}, {"hold": 1.0}, {"inference": "dual"}):
+        with pytest.raises(UsageError, match="E305"):
+            api.fit(model, grounding, "trmrf", **settings)
+    with pytest.raises(UsageError, match=r"E309[\s\S]*one piece"):
+        api.fit(model, grounding, "trmrf", executor=SerialExecutor())
+    latent = relcrf.parse("entity A { latent k : 1..2 predict b : bool } template t(a: A) over a.k, a.b")
+    with pytest.raises(UsageError, match="E307"):
+        latent.fit(relcrf.Dataset({"a": {"id": [1, 2], "b": [True, False]}}), "trmrf")
+
+
+def test_the_command_exports(tmp_path, capsys, monkeypatch):
+    for name, table in things(rows=80).items():
+        Frame({k: np.asarray(v, dtype=object) for k, v in table.items()}).write(tmp_path / f"{name}.csv")
+    (tmp_path / "m.rcrf").write_text(PLAIN)
+    out = tmp_path / "deep" / "learned.rcrf"
+    arguments = ("train", tmp_path / "m.rcrf", "--data", tmp_path, "--out", tmp_path / "run")
+    code, answer = json_command(capsys, monkeypatch, *arguments, "-b", "trmrf", "--set", "l1=4", "--export-model", out)
+    assert code == 0
+    text = out.read_text()
+    assert text.count("# gain") == answer["summary"]["chosen"] > 2
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["vectors"] == ["gain", "support", "weights"]
+    assert relcrf_command(capsys, monkeypatch, "check", out)[0] == 0
+    for extra, code in (
+        (("-b", "ess", "--export-model", out), "E392"),
+        (("-b", "trmrf", "--export-model", "x.txt"), "E312"),
+    ):
+        status, _, err = relcrf_command(capsys, monkeypatch, *arguments, "--force", *extra)
+        assert status == 2 and code in err

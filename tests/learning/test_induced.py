@@ -1,0 +1,134 @@
+"""The pseudo-likelihood of a model with chosen candidates, the gradients of those that are not chosen, and what each is worth."""
+
+import numpy as np
+import pytest
+from traits import TEXT, traits_world
+
+import relcrf
+from relcrf import api
+from relcrf.backends.pseudo import Blankets
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.reduction import Role
+from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.structure.candidate_scores import Scorer
+from relcrf.structure.gains import worth
+
+
+class World:
+    """A training problem, some chosen candidates, and random weights of both."""
+
+    def __init__(self, seed=0):
+        rng = np.random.default_rng(seed)
+        grounding = relcrf.parse(TEXT).ground(relcrf.Dataset(traits_world(seed)))
+        self.problem = api.training_problem(grounding, with_candidates=True)
+        self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
+        base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
+        self.states = self.problem.states[base.variables]
+        everything = Chosen.everything(self.spaces)
+        self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: len(everything) // 2]))
+        self.empty = InducedLikelihood.of(base, self.states, self.spaces)
+        self.model = self.empty.having(self.chosen)
+        self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
+
+    def expanded(self, chosen, point):
+        """The pseudo-likelihood of the graph with its chosen candidates as factors, and the weights in its order."""
+        pairs, order = {}, [np.arange(self.model.n_base)]
+        for number, space in enumerate(self.spaces):
+            places = chosen.places(number)
+            if len(places):
+                pairs[space.name] = chosen.pairs(places)
+                order.append(self.model.n_base + places)
+        order = np.concatenate(order)
+        return self.problem.having(pairs).sum_of(Blankets()), point[order], order
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def world(request):
+    return World(request.param)
+
+
+def test_value_and_gradient_are_those_of_the_expanded_graph(world):
+    objective, weights, order = world.expanded(world.chosen, world.point)
+    value, gradient = objective(weights)
+    found, found_gradient = world.model(world.point)
+    assert found == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found_gradient[order], gradient, atol=1e-9)
+
+
+def test_the_gradient_is_that_of_finite_differences(world):
+    _, gradient = world.model(world.point)
+    rng = np.random.default_rng(5)
+    for at in rng.permutation(len(world.point))[:12]:
+        step = np.zeros(len(world.point))
+        step[at] = 1e-5
+        slope = (world.model(world.point + step)[0] - world.model(world.point - step)[0]) / 2e-5
+        assert gradient[at] == pytest.approx(slope, abs=1e-5)
+
+
+def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
+    trained = np.arange(len(world.states)) % 3 > 0
+    parts = [
+        InducedLikelihood.of(world.model.base, world.states, world.spaces, mask).having(world.chosen)(world.point)
+        for mask in (trained, ~trained)
+    ]
+    value, gradient = world.model(world.point)
+    assert sum(part[0] for part in parts) == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(sum(part[1] for part in parts), gradient, atol=1e-9)
+
+
+def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
+    everything = Chosen.everything(world.spaces)
+    keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
+    rest = everything.only(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
+    longer = np.concatenate((world.point, np.zeros(len(rest))))
+    _, gradient = world.model.having(world.chosen.joined(rest))(longer)
+    wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
+    least = [0.05] * len(world.spaces)
+    found = Scorer(exhaustive=True).best(world.model, world.spaces, world.point, least, 10_000)
+    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    large = {key: value for key, value in wanted.items() if abs(value) > 0.05}
+    assert got.keys() == large.keys() and len(got) > 20
+    assert all(got[key] == pytest.approx(value, abs=1e-9) for key, value in large.items())
+    assert (np.diff(np.abs(found.gradient)) <= 0).all()
+    few = Scorer(exhaustive=True).best(world.model, world.spaces, world.point, least, 7)
+    np.testing.assert_array_equal(few.gradient, found.gradient[:7])
+
+
+def test_errors_times_signals_is_what_the_thresholds_leave_of_it(world):
+    errors = world.model.literals.expectations(world.model.residual(world.point)[1])
+    for thresholds in ((0.0, 0.0), (0.2, 0.3)):
+        found = Scorer(*thresholds).best(world.model, world.spaces, world.point, [1e-9] * len(world.spaces), 10_000)
+        got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+        for key, value in list(got.items())[::7]:
+            assert value == pytest.approx(products(world, key, errors, *thresholds), abs=1e-9)
+
+
+def products(world, key, errors, least_error, least_signal):
+    """Equation 13 for one candidate, in plain loops."""
+    number, *keys = key
+    cells = []
+    for side, k in zip(world.model.literals.sides[number], keys, strict=True):
+        span = slice(side.start[k], side.start[k + 1])
+        holds = [world.model.holds[v] for v in side.variable[span]]
+        mean = sum(holds) / max(len(holds), 1)
+        rows = zip(side.sample[span].tolist(), side.variable[span], holds, strict=True)
+        cells.append({
+            z: (
+                errors[v] * (abs(errors[v]) > least_error), (h - mean) * (abs(h - mean) > least_signal)
+            ) for z, v, h in rows
+        })  # fmt: skip
+    both = cells[0].keys() & cells[1].keys()
+    return sum(cells[0][z][0] * cells[1][z][1] + cells[0][z][1] * cells[1][z][0] for z in both)
+
+
+def test_worth_is_what_taking_each_out_costs(world):
+    found = worth(world.model, world.spaces, world.point)
+    value, _ = world.model(world.point)
+    for at in range(0, len(world.chosen), 5):
+        without = world.point.copy()
+        without[world.model.n_base + at] = 0.0
+        assert found.gain[at] == pytest.approx(world.model(without)[0] - value, abs=1e-8)
+    number, a, b = world.chosen.rows[:, 0]
+    group = world.spaces[number].group(np.array([[a, b]]), np.zeros(1, dtype=int), 1, 0)
+    joint = world.problem.states[group.scope[0]] * group.cardinalities[1] + world.problem.states[group.scope[1]]
+    assert found.support[0] == group.patterns[joint, 0].sum()

@@ -149,7 +149,7 @@ def in_a_process() -> dict[str, float]:
 
 def kernels(quick: bool) -> dict[str, float]:
     """The figures of products and gradient, and their tables for people."""
-    repeats = 3 if quick else 7
+    repeats = 2 if quick else 7
     narrow = products(2_000, 20_000, 20, repeats, dense=True)
     wide = products(100_000, 20_000, 50, repeats, dense=False)
     features = active(5_000, 1_000, 100_000, repeats)

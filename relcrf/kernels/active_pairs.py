@@ -13,10 +13,14 @@ import numpy as np
 from numba import float32, float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import frozen, in_runs
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
+
+LINES = 4
+"""Of 16 cells with which the cells of a key begin, asked for while those of the key before are read."""
 
 
 class Side(NamedTuple):
@@ -129,6 +133,10 @@ def pair_gradient(first, second, n_samples, lo, hi, start, feature, partner, res
                 own_holds[z] = holds[U(v)]
         for at in range(start[key], start[key + 1]):
             b = partner[feature[at]]
+            soon = U(second.start[partner[feature[min(at + 1, len(feature) - 1)]]])
+            for line in range(U(LINES)):
+                prefetch(second_residual, soon + line * U(16))
+                prefetch(second_holds, soon + line * U(16))
             begin, n = U(second.start[b]), U(second.start[b + 1] - second.start[b])
             total = residual.dtype.type(0)
             if n == n_samples:

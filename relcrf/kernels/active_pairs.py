@@ -36,6 +36,9 @@ class Side(NamedTuple):
     variable: np.ndarray
 
 
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The three arrays of a side."""
+
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
 SIDE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(SHORT)], Side)
 NUMBERS = (float32[::1], float64[::1])
@@ -153,8 +156,8 @@ def pair_gradient(first, second, n_samples, lo, hi, start, feature, partner, res
 
 
 def add_scores(
-    first: tuple[np.ndarray, np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first: Arrays,
+    second: Arrays,
     n_samples: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -207,8 +210,8 @@ def _add_to_side(
 
 
 def gradient(
-    first: tuple[np.ndarray, np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first: Arrays,
+    second: Arrays,
     n_samples: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -263,6 +266,6 @@ def _work(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: Si
     return np.diff(read[start])
 
 
-def _side(table: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Side:
+def _side(table: Arrays) -> Side:
     start, sample, variable = table
     return Side(frozen(start, np.int64), frozen(sample, np.int32), frozen(variable, np.int32))

@@ -13,10 +13,14 @@ import numpy as np
 from numba import float32, float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import frozen, in_runs
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
+
+LINES = 4
+"""Of 16 cells with which the cells of a key begin, asked for while those of the key before are read."""
 
 
 class Side(NamedTuple):
@@ -31,6 +35,9 @@ class Side(NamedTuple):
     sample: np.ndarray
     variable: np.ndarray
 
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The three arrays of a side."""
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
 SIDE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(SHORT)], Side)
@@ -129,6 +136,10 @@ def pair_gradient(first, second, n_samples, lo, hi, start, feature, partner, res
                 own_holds[z] = holds[U(v)]
         for at in range(start[key], start[key + 1]):
             b = partner[feature[at]]
+            soon = U(second.start[partner[feature[min(at + 1, len(feature) - 1)]]])
+            for line in range(U(LINES)):
+                prefetch(second_residual, soon + line * U(16))
+                prefetch(second_holds, soon + line * U(16))
             begin, n = U(second.start[b]), U(second.start[b + 1] - second.start[b])
             total = residual.dtype.type(0)
             if n == n_samples:
@@ -145,8 +156,8 @@ def pair_gradient(first, second, n_samples, lo, hi, start, feature, partner, res
 
 
 def add_scores(
-    first: tuple[np.ndarray, np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first: Arrays,
+    second: Arrays,
     n_samples: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -199,8 +210,8 @@ def _add_to_side(
 
 
 def gradient(
-    first: tuple[np.ndarray, np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first: Arrays,
+    second: Arrays,
     n_samples: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -255,6 +266,6 @@ def _work(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: Si
     return np.diff(read[start])
 
 
-def _side(table: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Side:
+def _side(table: Arrays) -> Side:
     start, sample, variable = table
     return Side(frozen(start, np.int64), frozen(sample, np.int32), frozen(variable, np.int32))

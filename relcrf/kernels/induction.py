@@ -51,6 +51,9 @@ class Sparse(NamedTuple):
     value: np.ndarray
 
 
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The three arrays of a sparse matrix."""
+
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
 SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)], Sparse)
 
@@ -199,10 +202,10 @@ def best_products(first_error, first_signal, second_error, second_signal, n_keys
 
 
 def top_products(
-    first_error: tuple[np.ndarray, np.ndarray, np.ndarray],
-    first_signal: tuple[np.ndarray, np.ndarray, np.ndarray],
-    second_error: tuple[np.ndarray, np.ndarray, np.ndarray],
-    second_signal: tuple[np.ndarray, np.ndarray, np.ndarray],
+    first_error: Arrays,
+    first_signal: Arrays,
+    second_error: Arrays,
+    second_signal: Arrays,
     relation: int,
     least: float,
     n_best: int,
@@ -310,6 +313,6 @@ def _pairs(value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int) -> tup
     return a.astype(np.int32), b.astype(np.int32), value
 
 
-def _sparse(table: tuple[np.ndarray, np.ndarray, np.ndarray]) -> Sparse:
+def _sparse(table: Arrays) -> Sparse:
     start, column, value = table
     return Sparse(frozen(start, np.int64), frozen(column, np.int32), frozen(value, np.float64))

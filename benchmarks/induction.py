@@ -1,0 +1,192 @@
+"""Feature induction's products and gradient beside SciPy and BLAS: seconds of CPU of one thread on the same work, and memory.
+
+    python benchmarks/induction.py
+
+Products: h = S'E + E'S over random sparse tables of errors E and signals S. SciPy and NumPy are timed in the one product
+S'E alone (the other is its transpose); relcrf in all that it does: both products, over pairs a < b, and the list of the
+best. Gradient: two sums a feature over all samples; NumPy's are in one dense product of residuals and literals. All in
+turns, after one run for warm-up, the median. The dense products are of float32, the faster for BLAS; sparse sums are of
+float64. The last case has a process of its own, whose peak of memory is read.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Read when NumPy and Numba are loaded: one thread for all.
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+)
+
+import argparse
+import ctypes
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.sparse import csr_matrix
+
+from relcrf.kernels.active_pairs import add_scores, gradient
+from relcrf.kernels.induction import ASCENDING, top_products
+
+N_BEST = 50
+console = Console()
+
+
+def random_table(rng: np.random.Generator, n_samples: int, n_keys: int, a_row: int) -> csr_matrix:
+    """Standard normal entries, at `a_row` places of each row, less those that are drawn twice."""
+    key = rng.integers(n_keys, size=(n_samples, a_row))
+    start = np.arange(n_samples + 1) * a_row
+    out = csr_matrix((rng.normal(size=key.size), key.ravel(), start), shape=(n_samples, n_keys))
+    out.sum_duplicates()
+    return out
+
+
+def arrays(matrix: csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data
+
+
+def both_ways(error: csr_matrix, signal: csr_matrix) -> tuple[Any, ...]:
+    """One side with itself, as `top_products` takes it."""
+    return arrays(error.T.tocsr()), arrays(signal.T.tocsr()), arrays(error), arrays(signal)
+
+
+def cpu(work: Callable[[], Any]) -> float:
+    started = time.process_time()
+    work()
+    return time.process_time() - started
+
+
+def medians(repeats: int, *works: Callable[[], Any]) -> list[float]:
+    """Of each, the median CPU seconds, in turns, after one run for warm-up."""
+    for work in works:
+        work()
+    runs = [[cpu(work) for work in works] for _ in range(repeats)]
+    return [statistics.median(column) for column in zip(*runs, strict=True)]
+
+
+def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool) -> dict[str, float]:
+    """Seconds of relcrf, SciPy and, where that is possible, NumPy; they must find the same."""
+    rng = np.random.default_rng(0)
+    error, signal = (random_table(rng, n_samples, n_keys, a_row) for _ in range(2))
+    given = both_ways(error, signal)
+    by_key = signal.T.tocsr()
+    works: dict[str, Callable[[], Any]] = {
+        "relcrf": lambda: top_products(*given, ASCENDING, 0.0, N_BEST),
+        "scipy": lambda: by_key @ error,
+    }
+    if dense:
+        full = [np.asarray(m.toarray(), dtype=np.float32) for m in (signal, error)]
+        works["numpy"] = lambda: full[0].T @ full[1]
+    found = dict(zip(works, medians(repeats, *works.values()), strict=True))
+    a, b, h = works["relcrf"]()
+    one = works["scipy"]()
+    assert np.allclose(h, np.asarray(one[a, b] + one[b, a]).ravel(), rtol=1e-10)
+    if dense:
+        sums = np.triu((one + one.T).toarray(), 1)
+        assert np.allclose(np.abs(h), np.sort(np.abs(sums), axis=None)[: -N_BEST - 1 : -1], rtol=1e-10)
+    return found
+
+
+def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[str, float]:
+    """Seconds of relcrf's gradient and scores, and of NumPy's product; the gradients must be the same."""
+    rng = np.random.default_rng(0)
+    variable = np.arange(n_keys * n_samples, dtype=np.int32).reshape(n_samples, n_keys)  # by row, as data are
+    sample = np.tile(np.arange(n_samples, dtype=np.int32), n_keys)
+    side = (n_samples * np.arange(n_keys + 1), sample, np.ascontiguousarray(variable.T).ravel())
+    holds = (rng.random(variable.size) < 0.2).astype(np.float32)
+    residual = (rng.random(variable.size) - holds).astype(np.float32)
+    a, b = rng.integers(n_keys, size=(2, n_features)).astype(np.int32)
+    weight, score = rng.normal(size=n_features), np.zeros_like(holds)
+    matrices = [values.reshape(n_samples, n_keys) for values in (residual, holds)]
+    works: dict[str, Callable[[], Any]] = {
+        "relcrf": lambda: gradient(side, side, n_samples, a, b, residual, holds),
+        "scores": lambda: add_scores(side, side, n_samples, a, b, weight, holds, score),
+        "numpy": lambda: matrices[0].T @ matrices[1],
+    }
+    found = dict(zip(works, medians(repeats, *works.values()), strict=True))
+    full = works["numpy"]()
+    assert np.allclose(works["relcrf"](), full[a, b] + full[b, a], atol=1e-2)
+    return found
+
+
+def memory(name: str) -> float:
+    """A line of this process's status, in MiB. What `getrusage` gives is at first the peak of whoever started the process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith(name))) / 1024
+
+
+def peak_mib() -> dict[str, float]:
+    """For 100,000 states the peak of this process, what it had before and what of that are the tables, and seconds."""
+    rng = np.random.default_rng(0)
+    given = both_ways(*(random_table(rng, 20_000, 100_000, 50) for _ in range(2)))
+    top_products(
+        *both_ways(*[random_table(rng, 10, 10, 2)] * 2), ASCENDING, 0.0, 1
+    )  # compiles, or reads what is compiled
+    ctypes.CDLL(None).malloc_trim(0)  # what making the tables took and gave back is not to hide what comes now
+    before = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
+    seconds = cpu(lambda: top_products(*given, ASCENDING, 0.0, N_BEST))
+    size = sum(array.nbytes for table in given for array in table) / 2**20
+    return {"peak": memory("VmHWM"), "before": before, "input": size, "seconds": seconds}
+
+
+def in_a_process() -> dict[str, float]:
+    done = subprocess.run([sys.executable, __file__, "--peak"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(done.stderr)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def kernels(quick: bool) -> dict[str, float]:
+    """The figures of products and gradient, and their tables for people."""
+    repeats = 2 if quick else 7
+    narrow = products(2_000, 20_000, 20, repeats, dense=True)
+    wide = products(100_000, 20_000, 50, repeats, dense=False)
+    features = active(5_000, 1_000, 100_000, repeats)
+    wide_memory = in_a_process()
+    table = Table("", "relcrf", "rival", "times", title="CPU in ms, one thread", title_justify="left")
+
+    def row(name: str, rival: float, own: float) -> float:
+        table.add_row(name, f"{own * 1e3:,.1f}", f"{rival * 1e3:,.1f}", f"{rival / own:,.1f}")
+        return rival / own
+
+    figures = {
+        "ratio_scipy_product": row("2,000 keys, 20 a row: SciPy", narrow["scipy"], narrow["relcrf"]),
+        "ratio_dense_product": row("the same: NumPy", narrow["numpy"], narrow["relcrf"]),
+        "ratio_scipy_product_100k": row("100,000 keys, 50 a row: SciPy", wide["scipy"], wide["relcrf"]),
+        "ratio_dense_gradient": row("100,000 active of 5,000 keys: NumPy", features["numpy"], features["relcrf"]),
+        "ratio_dense_scores": row("their scores: NumPy", features["numpy"], features["scores"]),
+        "peak_mib_100k_states": wide_memory["peak"],
+        "peak_mib_beyond_input": wide_memory["peak"] - wide_memory["before"],
+    }
+    console.print(table)
+    console.print(
+        f"100,000 keys: peak of the process {wide_memory['peak']:,.0f} MiB, of which the tables {wide_memory['input']:,.0f}; "
+        f"{figures['peak_mib_beyond_input']:.1f} more than before the products, which took {wide_memory['seconds']:.2f} s"
+    )
+    return figures
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peak:
+        print(json.dumps(peak_mib()))
+        return
+    print(json.dumps(kernels(options.quick)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Makes rows of binary states that a random, sparse network of pairs joins: which pairs those are is to be found.
+
+In the manner of section 4.1 of Lao & Zhu, Contrastive feature induction (2014), as we read it: every state has two or three
+neighbours, weights pull both ways, and most states are rarely on. `P(row) ~ exp(sum of the biases of the states that are on
++ sum of the weights of the pairs that are on together)`. Rows are drawn by Gibbs sampling, or exactly where the network
+falls apart into small blocks: that way there may be 100,000 states.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.special import expit
+
+NEIGHBOURS = 2.5
+"""Of a state, on average."""
+WEIGHTS = (1.0, 2.0)
+"""Magnitudes of weights lie between these, evenly; half of all weights are negative."""
+BIAS, SPREAD = -2.0, 0.5
+"""Mean and standard deviation of biases: a state with no neighbour that is on is on in every eighth row or so."""
+LARGEST_BLOCK = 12
+"""States of a block that is drawn exactly, from its 4,096 joint states."""
+CHUNK = 1 << 24
+"""Numbers that are worked on at a time in exact draws."""
+
+MODEL = """
+domain State = open
+
+entity Row
+
+predict relation on(row: Row, state: State)
+
+template prior(r: Row, s: State) over on(r, s) per s
+
+candidates together(r: Row, s: State, t: State)
+    where s < t
+    over  on(r, s) and on(r, t)
+    per   s, t
+"""
+
+
+@dataclass(frozen=True)
+class Network:
+    """The model that rows are drawn from.
+
+    Args:
+        bias: shape (n_states,). edges: pairs of states s < t, in that order, shape (n_edges, 2). weight: shape (n_edges,).
+    """
+
+    bias: np.ndarray
+    edges: np.ndarray
+    weight: np.ndarray
+
+    def pull(self) -> csr_matrix:
+        """The symmetric matrix of weights, shape (n_states, n_states)."""
+        ends, n = np.concatenate((self.edges, self.edges[:, ::-1])), len(self.bias)
+        return csr_matrix((np.tile(self.weight, 2), (ends[:, 0], ends[:, 1])), shape=(n, n))
+
+
+def make_network(n_states: int, rng: np.random.Generator, block: int | None = None) -> Network:
+    """A random network; where `block` is given, of blocks of so many consecutive states without edges between them."""
+    n_edges, size = round(n_states * NEIGHBOURS / 2), block or n_states
+    s = rng.integers(n_states, size=2 * n_edges)  # more than enough, as pairs are met twice and states meet themselves
+    t = s - s % size + rng.integers(size, size=len(s))
+    pairs = np.column_stack((s, t))[(s != t) & (t < n_states)]
+    edges = np.unique(np.sort(pairs, axis=1), axis=0)
+    edges = edges[np.sort(rng.permutation(len(edges))[:n_edges])]
+    weight = rng.choice((-1.0, 1.0), size=len(edges)) * rng.uniform(*WEIGHTS, size=len(edges))
+    return Network(rng.normal(BIAS, SPREAD, size=n_states), edges, weight)
+
+
+def gibbs(network: Network, n: int, rng: np.random.Generator, sweeps: int = 50) -> np.ndarray:
+    """Draws rows, each by a Gibbs chain of its own that starts with no edge and goes through all states `sweeps` times.
+
+    States that are not neighbours are drawn together, in all rows at once.
+
+    Returns:
+        Whether each state is on, shape (n, n_states).
+    """
+    graph = nx.Graph(network.edges.tolist())
+    graph.add_nodes_from(range(len(network.bias)))
+    colour = nx.greedy_color(graph)
+    colours = np.array([colour[s] for s in range(len(colour))])
+    pull = network.pull().astype(np.float32)
+    apart = [np.flatnonzero(colours == c) for c in range(colours.max() + 1)]
+    on = (rng.random((len(network.bias), n)) < expit(network.bias)[:, None]).astype(np.float32)
+    for _ in range(sweeps):
+        for states in apart:
+            chance = expit(network.bias[states, None] + pull[states] @ on)
+            on[states] = rng.random((len(states), n), dtype=np.float32) < chance
+    return np.ascontiguousarray(on.T.astype(bool))
+
+
+def exact(network: Network, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Draws rows block by block from the table of all joint states of the block; returns as `gibbs`.
+
+    Raises:
+        ValueError: a block has more than `LARGEST_BLOCK` states.
+    """
+    pull = network.pull()
+    _, component = connected_components(pull, directed=False)
+    size = np.bincount(component)
+    if size.max() > LARGEST_BLOCK:
+        raise ValueError(f"{size.max()} states hang together, and no more than {LARGEST_BLOCK} can be drawn exactly")
+    order = np.argsort(size[component] * len(component) + component, kind="stable")  # states by block, blocks by size
+    on = np.empty((n, len(component)), dtype=bool)
+    for k in range(1, LARGEST_BLOCK + 1):
+        blocks = order[size[component[order]] == k].reshape(-1, k)
+        joint = (np.arange(1 << k)[:, None] >> np.arange(k)) & 1 == 1
+        first, second = np.triu_indices(k, 1)
+        together = (joint[:, first] & joint[:, second]).astype(float)
+        step = max(CHUNK // (len(joint) + n), 1)
+        for lo in range(0, len(blocks), step):
+            block = blocks[lo : lo + step]
+            log_potential = network.bias[block] @ joint.T
+            if k > 1:
+                log_potential += pull[block[:, first], block[:, second]].toarray() @ together.T
+            on[:, block] = joint[_choose(log_potential, n, rng)]
+    return on
+
+
+def tables(on: np.ndarray) -> dict[str, pd.DataFrame]:
+    """Tables for `MODEL`, of rows as `gibbs` and `exact` draw them."""
+    width = len(str(on.shape[1] - 1))
+    names = np.array([f"s{k:0{width}}" for k in range(on.shape[1])], dtype=object)
+    row, state = np.nonzero(on)
+    return {"row": pd.DataFrame({"id": np.arange(len(on))}), "on": pd.DataFrame({"row": row, "state": names[state]})}
+
+
+def _choose(log_potential: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Columns drawn with probabilities proportional to exp of shape (n_rows, n_columns), n of each row: shape (n, n_rows)."""
+    below = np.cumsum(np.exp(log_potential - log_potential.max(axis=1, keepdims=True)), axis=1)
+    below /= below[:, -1:]
+    row = np.arange(len(below))
+    found = np.searchsorted((below + row[:, None]).ravel(), rng.random((n, len(below))) + row, side="right")
+    return np.minimum(found - row * below.shape[1], below.shape[1] - 1)

@@ -1,0 +1,81 @@
+"""Rows of a random network are drawn from the model that it says, by either way, and the model can be trained on them."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relcrf
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
+import networks
+
+
+def probabilities(network):
+    """Of all joint states, in the order of `itertools.product`, shape (2**n_states,), and those states."""
+    every = np.array(list(itertools.product((0.0, 1.0), repeat=len(network.bias))))
+    together = every[:, network.edges[:, 0]] * every[:, network.edges[:, 1]]
+    potential = np.exp(every @ network.bias + together @ network.weight)
+    return potential / potential.sum(), every
+
+
+@pytest.mark.parametrize("draw", [networks.gibbs, networks.exact])
+@pytest.mark.parametrize("block", [None, 3])
+def test_rows_are_drawn_as_often_as_they_are_likely(draw, block):
+    network = networks.make_network(7, np.random.default_rng(1), block)
+    assert len(network.edges) >= 4
+    wanted, every = probabilities(network)
+    on = draw(network, 200_000, np.random.default_rng(2))
+    assert on.shape == (200_000, 7)
+    assert on.dtype == bool
+    found = np.bincount(on @ (1 << np.arange(6, -1, -1)), minlength=128) / len(on)
+    assert every @ (1 << np.arange(6, -1, -1)) == pytest.approx(np.arange(128))
+    assert found == pytest.approx(wanted, abs=0.005)
+
+
+def test_a_network_is_sparse_and_pulls_both_ways():
+    network = networks.make_network(2_000, np.random.default_rng(0))
+    assert len(network.edges) == 2_500
+    assert (network.edges[:, 0] < network.edges[:, 1]).all()
+    assert len(np.unique(network.edges, axis=0)) == 2_500
+    assert network.edges.max() > 1_900
+    assert 0.4 < (network.weight > 0).mean() < 0.6
+    assert ((np.abs(network.weight) >= 1) & (np.abs(network.weight) <= 2)).all()
+
+
+def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
+    monkeypatch.setattr(networks, "CHUNK", 100_000)
+    network = networks.make_network(20_003, np.random.default_rng(0), block=10)
+    assert (network.edges[:, 0] // 10 == network.edges[:, 1] // 10).all()
+    assert len(network.edges) > 1.1 * 20_003
+    on = networks.exact(network, 300, np.random.default_rng(1))
+    assert 0.05 < on.mean() < 0.4
+    together = (on[:, network.edges[:, 0]] & on[:, network.edges[:, 1]]).mean(axis=0)
+    alone = on.mean(axis=0)
+    covariance = together - alone[network.edges[:, 0]] * alone[network.edges[:, 1]]
+    assert covariance[network.weight > 0].mean() > 0.02
+    assert covariance[network.weight < 0].mean() < 0
+    rng = np.random.default_rng(2)
+    apart = rng.permutation(20_003)
+    chance = (on & on[:, apart]).mean(axis=0) - alone * alone[apart]
+    assert abs(chance.mean()) < 0.001
+
+
+def test_what_hangs_together_is_not_drawn_exactly():
+    network = networks.make_network(100, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="no more than 12 can be drawn exactly"):
+        networks.exact(network, 10, np.random.default_rng(0))
+
+
+def test_the_model_is_trained_on_the_tables():
+    network = networks.make_network(12, np.random.default_rng(0))
+    rng = np.random.default_rng(1)
+    rows, test = (networks.gibbs(network, n, rng) for n in (200, 50))
+    model = relcrf.parse(networks.MODEL)
+    assert model.warnings == ()
+    fit = model.fit(relcrf.Dataset(networks.tables(rows)), "pseudo", l2=1.0, max_iterations=20)
+    assert fit.ground(relcrf.Dataset(networks.tables(test))).graph.n_variables == 50 * 12

@@ -6,13 +6,15 @@ from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import active_pairs
 from relcrf.learning.likelihood import curvature
@@ -73,9 +75,67 @@ class Chosen:
         return np.stack((self.first[places], self.second[places]), axis=1)
 
 
+class AbstractInduced(ABC):
+    """An objective of models with features chosen out of spaces: a function of the weights of the base, then of the chosen.
+
+    Args:
+        chosen: what of the spaces is in the model.
+    """
+
+    chosen: Chosen
+
+    @property
+    @abstractmethod
+    def n_base(self) -> int:
+        """How many weights the base has."""
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Of each space its two sides; their `variable` is the place of a literal in `holds`."""
+
+    @property
+    @abstractmethod
+    def holds(self) -> np.ndarray:
+        """Of each literal of each variable whether it holds in the data, 0.0 or 1.0."""
+
+    @abstractmethod
+    def having(self, chosen: Chosen) -> Self:
+        """With other candidates in the model."""
+
+    @abstractmethod
+    def held_out(self) -> Self | None:
+        """The same objective of the labels that are not trained on; None where all are."""
+
+    @abstractmethod
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at weights of shape (n_base + n_chosen,)."""
+
+    @abstractmethod
+    def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """The value, and of each literal its probability less whether it holds, of the shape of `holds`; 0 where the label is
+        not trained on.
+        """
+
+    @abstractmethod
+    def curvature(self) -> np.ndarray:
+        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
+
+    def candidate_curvature(self) -> np.ndarray:
+        """The part of `curvature` of the chosen, shape (n_chosen,)."""
+        out = np.zeros(len(self.chosen))
+        for number, sides in enumerate(self.sides):
+            places = self.chosen.places(number)
+            for side, keys in zip(sides, self.chosen.pairs(places).T, strict=True):
+                # A literal moves where the other holds, with a variance of a quarter at most.
+                held = np.concatenate(([0.0], np.cumsum(self.holds[side.variable])))[side.start]
+                out[places] += 0.25 * np.diff(held)[keys]
+        return out
+
+
 @dataclass(frozen=True, eq=False)
-class InducedLikelihood:
-    """Minus the log pseudo-likelihood of labels, as a function of the weights: those of the base, then of the chosen.
+class InducedLikelihood(AbstractInduced):
+    """Minus the log pseudo-likelihood of labels.
 
     Args:
         base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
@@ -102,23 +162,26 @@ class InducedLikelihood:
         return cls(base, observed, Literals.of(base, spaces), Chosen.none(), trained)
 
     def having(self, chosen: Chosen) -> InducedLikelihood:
-        """With other candidates in the model."""
         other = replace(self, chosen=chosen)
         other.__dict__["holds"] = self.holds  # it does not depend on them
         return other
 
+    def held_out(self) -> InducedLikelihood | None:
+        return None if self.trained.all() else replace(self, trained=~self.trained)
+
+    @property
+    def sides(self) -> tuple[tuple[Side, Side], ...]:
+        return self.literals.sides
+
     @cached_property
     def holds(self) -> np.ndarray:
-        """Of each literal on each node whether it holds in the data, 0.0 or 1.0, shape (literals.size,)."""
         return self.literals.expectations(self.observed)
 
     @property
     def n_base(self) -> int:
-        """How many weights the base has."""
         return self.base.graph.layout.size
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient at weights of shape (n_base + n_chosen,)."""
         value, residual = self.residual(point)
         gradient = np.zeros(len(point))
         self.base.add_node_counts(residual, gradient[: self.n_base])
@@ -136,15 +199,11 @@ class InducedLikelihood:
         return np.ascontiguousarray(first), np.ascontiguousarray(second)
 
     def curvature(self) -> np.ndarray:
-        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
-        out = np.concatenate((curvature(self.base), np.zeros(len(self.chosen))))
-        for number, sides in enumerate(self.literals.sides):
-            places = self.chosen.places(number)
-            for side, keys in zip(sides, self.chosen.pairs(places).T, strict=True):
-                # A literal moves where the other holds, with a variance of a quarter at most.
-                held = np.concatenate(([0.0], np.cumsum(self.holds[side.variable])))[side.start]
-                out[self.n_base + places] += 0.25 * np.diff(held)[keys]
-        return out
+        return np.concatenate((curvature(self.base), self.candidate_curvature()))
+
+    def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, residual = self.residual(point)
+        return value, self.literals.expectations(residual)
 
     def residual(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """The value, and flat tables of each state's probability given the neighbours' labels, less 1 at the label.

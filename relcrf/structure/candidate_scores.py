@@ -13,7 +13,7 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.kernels.induction import Sparse, all_products, top_products
-from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.learning.induced import AbstractInduced, Chosen
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Scorer:
 
     def best(
         self,
-        model: InducedLikelihood,
+        model: AbstractInduced,
         spaces: Sequence[PairSpace],
         point: np.ndarray,
         least: Sequence[float],
@@ -64,9 +64,9 @@ class Scorer:
             point: its weights.
             least: for each space what a gradient must be larger than.
         """
-        errors = model.literals.expectations(model.residual(point)[1])
+        _, errors = model.errors(point)
         found, gradients = [], []
-        for number, (space, sides) in enumerate(zip(spaces, model.literals.sides, strict=True)):
+        for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):
             known = model.chosen.pairs(model.chosen.places(number))
             first, second, gradient = self._of_space(space, sides, errors, model.holds, least[number], n + len(known))
             width = space.second.n_keys

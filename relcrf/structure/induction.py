@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.graph.candidates import PairSpace
-from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.lbfgs import Objective, State
 from relcrf.learning.likelihood import penalised
 from relcrf.learning.owlqn import Owlqn
@@ -56,11 +56,11 @@ class Induction:
         spaces: of it.
         batch: how many candidates join in a round; None chooses no more than there are to begin with.
         steps: iterations of the optimiser in a round.
-        patience: rounds in which held-out labels have not become more probable, after which it stops. Held out are the nodes
-            that the model does not train on.
+        patience: rounds in which the labels that the model does not train on have not become more probable, after which it
+            stops.
     """
 
-    model: InducedLikelihood
+    model: AbstractInduced
     spaces: tuple[PairSpace, ...]
     scorer: Scorer
     strengths: Strengths
@@ -118,11 +118,11 @@ class Induction:
 
     def _judged(self, state: State) -> State:
         """With what held-out labels say: where patience is at its end, the state is the best there was."""
-        held = replace(self.model, trained=~self.model.trained)
-        if not held.trained.any():
+        held = self.model.held_out()
+        if held is None:
             return state
         chosen = Chosen.of(state.kept["chosen"])
-        value = -held.having(chosen).residual(state.point)[0] / held.trained.sum()
+        value = -held.having(chosen).errors(state.point)[0]
         kept = dict(state.kept)
         if value > kept.get("best", -np.inf):
             kept |= {"best": np.array(value), "best_point": state.point, "best_chosen": chosen.rows}

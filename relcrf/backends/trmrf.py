@@ -16,6 +16,7 @@ from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.induced import Chosen, InducedLikelihood
@@ -87,19 +88,22 @@ class TrMrfBackend(AbstractBackend):
         unary = maximise_likelihood(
             "unary", layout, problem.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
         )
-        induction = self._induction(problem)
-        chosen = Chosen.everything(induction.spaces) if self.structure == "full" else Chosen.none()
+        spaces = tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
+        base = blanket_graph(problem.graph, problem.roles, problem.states)
+        everything = InducedLikelihood.of(base, problem.states[base.variables], spaces)
+        trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.hold
+        induction = self._induction(replace(everything, trained=trained), spaces)
+        chosen = Chosen.everything(spaces) if self.structure == "full" else Chosen.none()
         state = self._stage("induction", induction, np.append(unary.point, np.zeros(len(chosen))), chosen, monitor)
         stages = [("unary", unary), ("induction", state)]
         chosen = Chosen.of(state.kept["chosen"])
-        everything = replace(induction.model, trained=np.ones_like(induction.model.trained))
-        last = replace(induction, model=everything, batch=None)
         if self.hold:
+            last = replace(induction, model=everything, batch=None)
             state = self._stage("weights", last, state.point, chosen, monitor)
             stages.append(("weights", state))
         n_base = layout.size
         weights = state.point[n_base:]
-        value = worth(last.model.having(chosen), last.spaces, state.point)
+        value = worth(everything.having(chosen), spaces, state.point)
         kept, pairs = [np.arange(n_base)], {}
         for number, space in enumerate(problem.candidates):
             places = chosen.places(number)
@@ -111,7 +115,7 @@ class TrMrfBackend(AbstractBackend):
         order = np.concatenate(kept)
         gain, support = (np.concatenate((np.zeros(n_base), each))[order] for each in (value.gain, value.support))
         summary: dict[str, float | int | str] = {
-            "variables": induction.model.base.n_nodes,
+            "variables": base.n_nodes,
             "candidates": sum(space.n_pairs for space in problem.candidates),
             "chosen": len(order) - n_base,
         }
@@ -123,11 +127,8 @@ class TrMrfBackend(AbstractBackend):
         state = monitor.restore(name) or induction.begin(point, chosen)
         return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
 
-    def _induction(self, problem: Problem) -> Induction:
-        graph, layout = blanket_graph(problem.graph, problem.roles, problem.states), problem.graph.layout
-        spaces = tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
-        trained = np.random.default_rng(self.seed).random(graph.n_nodes) >= self.hold
-        model = InducedLikelihood.of(graph, problem.states[graph.variables], spaces, trained)
+    def _induction(self, model: InducedLikelihood, spaces: tuple[PairSpace, ...]) -> Induction:
+        layout = model.base.graph.layout
         strengths = Strengths(
             layout.l1(0.0),
             layout.l2(self.l2),

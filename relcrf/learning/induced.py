@@ -152,14 +152,11 @@ class InducedLikelihood(AbstractInduced):
     trained: np.ndarray
 
     @classmethod
-    def of(
-        cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...], trained: np.ndarray | None = None
-    ) -> InducedLikelihood:
-        """With nothing chosen. `states` has shape (n_nodes,), all observed; None trains on all nodes."""
+    def of(cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...]) -> InducedLikelihood:
+        """With nothing chosen, trained on all nodes. `states` has shape (n_nodes,), all observed."""
         observed = np.zeros(int(base.state_start[-1]))
         observed[base.state_start[:-1] + states] = 1.0
-        trained = np.ones(base.n_nodes, dtype=bool) if trained is None else trained
-        return cls(base, observed, Literals.of(base, spaces), Chosen.none(), trained)
+        return cls(base, observed, Literals.of(base, spaces), Chosen.none(), np.ones(base.n_nodes, dtype=bool))
 
     def having(self, chosen: Chosen) -> InducedLikelihood:
         other = replace(self, chosen=chosen)

@@ -82,3 +82,12 @@ def test_a_choice_does_not_see_the_test(benchmark, monkeypatch):
     assert (hidden == fold).all()
     assert (judged == fold).all()
     assert figures["error"] == pytest.approx(29.0, abs=4.0)
+
+
+@needs_data
+def test_pairs_of_nations_are_keys(benchmark):
+    task = benchmark.TASKS["nations_alike"]
+    planned = {t.name: (t.weights, t.bindings) for t in task.model().plan(relcrf.Dataset(task.tables()))}
+    assert planned["alike"] == (91, 91 * 111)
+    assert planned["alike_as_subjects"] == planned["alike_as_objects"] == (91, 91 * 12 * 56)
+    assert planned["alike_to_each_other"] == (91, 91 * 56)

@@ -59,7 +59,7 @@ candidates answers(n: Nation, m: Nation, v: Verb, w: Verb)
     over  verb(n, m, v) and verb(m, n, w)
     per   v, w
 
-candidates mutual(n: Nation, m: Nation, v: Verb)
+template mutual(n: Nation, m: Nation, v: Verb)
     where n < m
     over  verb(n, m, v) and verb(m, n, v)
     per   v

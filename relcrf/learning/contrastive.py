@@ -30,9 +30,6 @@ CLAMPED_SWEEPS = 100
 CLAMPED_CHANGE = 1e-8
 """Of a probability, below which they have settled."""
 
-RULED_OUT = -30.0
-"""Stands for log potentials of minus infinity: products of distributions always have some mass where rules forbid it."""
-
 
 @dataclass(frozen=True, eq=False)
 class ContrastiveDivergence(AbstractInduced):
@@ -185,8 +182,8 @@ class Forces:
 
     def __init__(self, model: ContrastiveDivergence, point: np.ndarray) -> None:
         self.model = model
-        self.nodes = np.maximum(model.base.node_log_potentials(point[: model.n_base]), RULED_OUT)
-        self.tables = np.maximum(model.base.edge_log_potentials(point[: model.n_base]), RULED_OUT)
+        self.nodes = model.base.node_log_potentials(point[: model.n_base])
+        self.tables = model.base.edge_log_potentials(point[: model.n_base])
         self.pairs = []
         for number in range(len(model.sides)):
             places = model.chosen.places(number)

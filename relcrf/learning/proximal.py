@@ -66,7 +66,7 @@ class Proximal:
         squares = state.steps[0] + pseudo_gradient(state.point, state.gradient, self.l1) ** 2
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
         ahead = state.point - rate * state.gradient
-        point = np.sign(ahead) * np.maximum(np.abs(ahead) - rate * self.l1, 0.0)
+        point = ahead - np.clip(ahead, -rate * self.l1, rate * self.l1)
         value, gradient, norm = self._at(objective, point)
         return replace(
             state,

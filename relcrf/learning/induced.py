@@ -16,7 +16,7 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import active_pairs
+from relcrf.kernels import active_pairs, conditionals
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
 
@@ -166,8 +166,13 @@ class InducedLikelihood(AbstractInduced):
 
     def having(self, chosen: Chosen) -> InducedLikelihood:
         other = replace(self, chosen=chosen)
-        other.__dict__["holds"] = self.holds  # it does not depend on them
+        other.__dict__.update(holds=self.holds, _at_label=self._at_label)  # they do not depend on them
         return other
+
+    @cached_property
+    def _at_label(self) -> np.ndarray:
+        """The place of each node's label in flat tables, shape (n_nodes,)."""
+        return np.flatnonzero(self.observed)
 
     def held_out(self) -> InducedLikelihood | None:
         return None if self.trained.all() else replace(self, trained=~self.trained)
@@ -222,21 +227,12 @@ class InducedLikelihood(AbstractInduced):
                 first.arrays, second.arrays, n_samples, *self._keys(places), weights, self.holds, scores
             )
         self.literals.add(scores, tables)
-        at_label = tables[self.observed == 1.0]
-        log_partition = normalise(tables, self.base.state_start)
-        trained = np.repeat(self.trained, self.base.cardinality)
-        value = float((log_partition - at_label)[self.trained].sum())
-        return value, np.where(trained, tables - self.observed, 0.0)
-
-
-def normalise(tables: np.ndarray, state_start: np.ndarray) -> np.ndarray:
-    """Makes flat log potentials of nodes probabilities, in place; gives the log partition of each, shape (n_nodes,)."""
-    starts, sizes = state_start[:-1], np.diff(state_start)
-    if not len(starts):
-        return np.empty(0)
-    top = np.maximum.reduceat(tables, starts)
-    tables -= np.repeat(top, sizes)
-    np.exp(tables, out=tables)
-    total = np.add.reduceat(tables, starts)
-    tables /= np.repeat(total, sizes)
-    return np.asarray(top + np.log(total))
+        at_label = tables[self._at_label]
+        log_partition = np.empty(self.base.n_nodes)
+        conditionals.normalise(self.literals.state_start, tables, log_partition)
+        losses = log_partition - at_label
+        tables -= self.observed
+        if self.trained.all():
+            return float(losses.sum()), tables
+        tables[np.repeat(~self.trained, self.base.cardinality)] = 0.0
+        return float(losses[self.trained].sum()), tables

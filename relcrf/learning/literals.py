@@ -8,6 +8,8 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
+from relcrf.kernels import conditionals
+from relcrf.kernels.threads import frozen
 
 
 @dataclass(frozen=True)
@@ -16,16 +18,15 @@ class Literals:
 
     Args:
         truths: of each literal in each state.
+        state_start: of the nodes' states in flat tables, shape (n_nodes + 1,).
         nodes: of each literal those that some cell speaks of, ascending.
-        cells: of each literal the flat states of these nodes, shape (n, n_states).
         sides: of each space; their `variable` is the number of a literal on a node.
         n_samples: of each space.
     """
 
-    n_nodes: int
+    state_start: np.ndarray
     truths: tuple[np.ndarray, ...]
     nodes: tuple[np.ndarray, ...]
-    cells: tuple[np.ndarray, ...]
     sides: tuple[tuple[Side, Side], ...]
     n_samples: tuple[int, ...]
 
@@ -49,11 +50,13 @@ class Literals:
                 nodes[literal] = np.union1d(nodes[literal], at)
                 numbered.append(replace(side, variable=(at + literal * graph.n_nodes).astype(np.int32)))
             sides.append((numbered[0], numbered[1]))
-        cells = tuple(
-            graph.state_start[at, None] + np.arange(len(truth)) for at, truth in zip(nodes, truths, strict=True)
-        )
         n_samples = tuple(space.n_samples for space in spaces)
-        return cls(graph.n_nodes, tuple(truths), tuple(nodes), cells, tuple(sides), n_samples)
+        start, places = frozen(graph.state_start, np.int64), tuple(frozen(at, np.int32) for at in nodes)
+        return cls(start, tuple(frozen(t, np.float64) for t in truths), places, tuple(sides), n_samples)
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.state_start) - 1
 
     @property
     def size(self) -> int:
@@ -62,14 +65,13 @@ class Literals:
 
     def expectations(self, tables: np.ndarray) -> np.ndarray:
         """Of each literal on each node under flat node tables of probabilities, or of anything else; shape (size,)."""
-        out = np.zeros((len(self.truths), self.n_nodes))
-        for row, nodes, cells, truth in zip(out, self.nodes, self.cells, self.truths, strict=True):
-            row[nodes] = tables[cells] @ truth
+        out, tables = np.zeros((len(self.truths), self.n_nodes)), frozen(tables, np.float64)
+        for row, nodes, truth in zip(out, self.nodes, self.truths, strict=True):
+            conditionals.expect_literal(nodes, self.state_start, truth, tables, row)
         return out.ravel()
 
     def add(self, scores: np.ndarray, tables: np.ndarray) -> None:
         """Adds to flat node tables the scores of each literal where it holds."""
-        for row, nodes, cells, truth in zip(
-            scores.reshape(len(self.truths), self.n_nodes), self.nodes, self.cells, self.truths, strict=True
-        ):
-            tables[cells] += row[nodes, None] * truth
+        rows = frozen(scores, np.float64).reshape(len(self.truths), self.n_nodes)
+        for row, nodes, truth in zip(rows, self.nodes, self.truths, strict=True):
+            conditionals.add_literal(nodes, self.state_start, truth, row, tables)

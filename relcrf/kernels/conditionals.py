@@ -1,0 +1,60 @@
+"""Flat tables of single nodes: probabilities from log potentials, and the literals of candidates on them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import float64, int32, int64
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.vector_math import exp
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+FLAT = float64[::1]
+GIVEN, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[::1]))
+
+
+@kernel((STARTS, FLAT, FLAT), fastmath={"contract"})
+def normalise(start, tables, log_partition):  # type: ignore[no-untyped-def]
+    """Makes log potentials probabilities, in place.
+
+    Args:
+        start: where each node's states begin, shape (n_nodes + 1,).
+        log_partition: overwritten, shape (n_nodes,).
+    """
+    for node in range(len(log_partition)):
+        first, last = U(start[node]), U(start[node + 1])
+        top = tables[first]
+        for at in range(first + U(1), last):
+            top = max(top, tables[at])
+        total = 0.0
+        for at in range(first, last):
+            tables[at] = exp(tables[at] - top)
+            total += tables[at]
+        for at in range(first, last):
+            tables[at] /= total
+        log_partition[node] = top + np.log(total)
+
+
+@kernel((NODES, STARTS, GIVEN, GIVEN, FLAT))
+def add_literal(nodes, start, truth, score, tables):  # type: ignore[no-untyped-def]
+    """Adds the score of a literal on each of some nodes to the states in which it holds.
+
+    Args:
+        truth: of the literal in each state. score: by node.
+    """
+    for node in nodes:
+        first = U(start[node])
+        for state in range(U(len(truth))):
+            tables[first + state] += score[U(node)] * truth[state]
+
+
+@kernel((NODES, STARTS, GIVEN, GIVEN, FLAT))
+def expect_literal(nodes, start, truth, tables, out):  # type: ignore[no-untyped-def]
+    """The adjoint: `out[node] = sum over states of truth * tables`."""
+    for node in nodes:
+        first, total = U(start[node]), 0.0
+        for state in range(U(len(truth))):
+            total += tables[first + state] * truth[state]
+        out[U(node)] = total

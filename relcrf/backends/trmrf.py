@@ -19,6 +19,7 @@ from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, silent
+from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
 from relcrf.learning.induced import Chosen, InducedLikelihood
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.structure.candidate_scores import Scorer
@@ -28,17 +29,21 @@ from relcrf.structure.induction import Induction, Strengths
 
 @dataclass(frozen=True)
 class TrMrfBackend(AbstractBackend):
-    """Pseudo-likelihood with L1, from a model of the templates alone that candidates join a few at a time.
+    """Pseudo-likelihood or contrastive divergence with L1, from a model of the templates alone that candidates join.
 
-    First the templates' weights are learned. Then in each round the candidates whose gradients are beyond their L1 penalty and
-    the largest join the model, and the optimiser does a few iterations; when none is left it goes on to convergence. A
-    candidate whose weight is 0 at the end leaves. Unlabelled variables take no part in learning.
+    First the templates' weights are learned, by the pseudo-likelihood of the labels. Then in each round the candidates whose
+    gradients are beyond their L1 penalty and the largest join the model, and the optimiser does a few iterations; when none is
+    left it goes on to convergence. A candidate whose weight is 0 at the end leaves.
 
     Args:
+        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which learns latent attributes too.
+        cd_steps: of `cd`, how often its mean field updates each variable, from the labels on.
+        update: of `cd`: `parallel`, all variables at once; or `blocks`, see `blocks_by_key`.
+        unlabelled: what unlabelled variables of predicted attributes do. `leave`: they take no part in learning. `infer`: in `cd`,
+            the one of the latent ones.
         structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
             signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.
-        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum of the
-            pseudo-likelihood.
+        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum over variables.
         error, signal: thresholds of `cfi`, see `Scorer`.
         batch: how many candidates join in a round. steps: iterations of the optimiser in a round.
         max_iterations, tolerance: of the optimiser, in each stage.
@@ -51,6 +56,10 @@ class TrMrfBackend(AbstractBackend):
 
     name: ClassVar[str] = "trmrf"
     chooses: ClassVar[bool] = True
+    objective: str = "pseudo"
+    cd_steps: int = 1
+    update: str = "parallel"
+    unlabelled: str = "leave"
     structure: str = "cfi"
     l1: float = 1.0
     l2: float = 0.1
@@ -66,9 +75,12 @@ class TrMrfBackend(AbstractBackend):
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._require_one_of("objective", ("pseudo", "cd"))
+        self._require_one_of("update", ("parallel", "blocks"))
+        self._require_one_of("unlabelled", ("leave", "infer") if self.objective == "cd" else ("leave",))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", WITH_MARGINALS)
-        for setting in ("batch", "steps"):
+        for setting in ("batch", "steps", "cd_steps"):
             if not getattr(self, setting):
                 message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
                 raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
@@ -77,24 +89,32 @@ class TrMrfBackend(AbstractBackend):
             raise UsageError(Diagnostic("E305", message, hint="it takes a share of the labels, below 1"))
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
-            message = f"backend '{self.name}' cannot learn latent attributes: it needs every neighbour's state"
-            raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
+        start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
+        if self.unlabelled == "infer":
+            problem = _joined_by_unlabelled(problem)
+        hidden = (problem.roles == Role.FREE) & (problem.states < 0)
+        if hidden.any() and self.objective == "pseudo":
+            message = (
+                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
+            )
+            raise UsageError(Diagnostic("E307", message, hint="use --set objective=cd, or --backend ess"))
+        labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
         unary = maximise_likelihood(
-            "unary", layout, problem.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
+            "unary", layout, labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
         )
-        spaces = tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
-        base = blanket_graph(problem.graph, problem.roles, problem.states)
-        everything = InducedLikelihood.of(base, problem.states[base.variables], spaces)
-        trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.hold
+        likelihood = _likelihood(labelled)
+        everything = self._divergence(problem) if self.objective == "cd" else likelihood
+        trained = np.random.default_rng(self.seed).random(everything.base.n_nodes) >= self.hold
+        spaces = _spaces(problem)
         induction = self._induction(replace(everything, trained=trained), spaces)
         chosen = Chosen.everything(spaces) if self.structure == "full" else Chosen.none()
-        state = self._stage("induction", induction, np.append(unary.point, np.zeros(len(chosen))), chosen, monitor)
+        point = np.append(unary.point + (start - layout.initial()), np.zeros(len(chosen)))
+        state = self._stage("induction", induction, point, chosen, monitor)
         stages = [("unary", unary), ("induction", state)]
         chosen = Chosen.of(state.kept["chosen"])
         if self.hold:
@@ -103,7 +123,7 @@ class TrMrfBackend(AbstractBackend):
             stages.append(("weights", state))
         n_base = layout.size
         weights = state.point[n_base:]
-        value = worth(everything.having(chosen), spaces, state.point)
+        value = worth(likelihood.having(chosen), _spaces(labelled), state.point)
         kept, pairs = [np.arange(n_base)], {}
         for number, space in enumerate(problem.candidates):
             places = chosen.places(number)
@@ -115,19 +135,25 @@ class TrMrfBackend(AbstractBackend):
         order = np.concatenate(kept)
         gain, support = (np.concatenate((np.zeros(n_base), each))[order] for each in (value.gain, value.support))
         summary: dict[str, float | int | str] = {
-            "variables": base.n_nodes,
+            "variables": everything.base.n_nodes,
+            "hidden": int(hidden.sum()),
             "candidates": sum(space.n_pairs for space in problem.candidates),
             "chosen": len(order) - n_base,
         }
         vectors = {"weights": state.point[order], "gain": gain, "support": support}
         return Learned(vectors, tuple(stages), summary, pairs)
 
+    def _divergence(self, problem: Problem) -> ContrastiveDivergence:
+        base, spaces = problem.reduced(self.name), _spaces(problem)
+        blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
+        return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
+
     def _stage(self, name: str, induction: Induction, point: np.ndarray, chosen: Chosen, monitor: Monitor) -> State:
         """A stage from where the monitor remembers it, or else from its beginning."""
         state = monitor.restore(name) or induction.begin(point, chosen)
         return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
 
-    def _induction(self, model: InducedLikelihood, spaces: tuple[PairSpace, ...]) -> Induction:
+    def _induction(self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[PairSpace, ...]) -> Induction:
         layout = model.base.graph.layout
         strengths = Strengths(
             layout.l1(0.0),
@@ -147,3 +173,20 @@ class TrMrfBackend(AbstractBackend):
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
+
+
+def _joined_by_unlabelled(problem: Problem) -> Problem:
+    """The same with what was left out as free variables, whose states are not known here, whatever the tables say."""
+    left_out = problem.roles == Role.ABSENT
+    roles = np.where(left_out, Role.FREE, problem.roles).astype(np.int8)
+    return replace(problem, roles=roles, states=np.where(left_out, -1, problem.states))
+
+
+def _spaces(problem: Problem) -> tuple[PairSpace, ...]:
+    """The candidates between free variables."""
+    return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
+
+
+def _likelihood(problem: Problem) -> InducedLikelihood:
+    base = blanket_graph(problem.graph, problem.roles, problem.states)
+    return InducedLikelihood.of(base, problem.states[base.variables], _spaces(problem))

@@ -19,8 +19,9 @@ from scipy.special import xlogy
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import active_pairs
-from relcrf.learning.induced import AbstractInduced, Chosen, normalise
+from relcrf.kernels import active_pairs, conditionals
+from relcrf.kernels.threads import frozen
+from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
 
@@ -199,7 +200,7 @@ class Forces:
             mine = moving[region.cells]
             if mine.any():
                 updated = (self.nodes + self.field(region, q))[region.cells]
-                normalise(updated, region.state_start)
+                conditionals.normalise(region.state_start, updated, np.empty(len(region.state_start) - 1))
                 q[region.cells] = np.where(mine, updated, q[region.cells])
 
     def field(self, region: Region, q: np.ndarray) -> np.ndarray:
@@ -283,7 +284,7 @@ class Region:
             sides += [(number, *half) for half in halves if all(len(side.sample) for side in half)]
         state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))
         cells = np.flatnonzero(np.repeat(here, graph.cardinality))
-        return cls(cells, state_start, tuple(_bundles(graph, here)), tuple(sides))
+        return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
 
 
 def _met(side: Side, samples: np.ndarray, n_samples: int) -> Side:

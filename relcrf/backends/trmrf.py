@@ -39,7 +39,7 @@ class TrMrfBackend(AbstractBackend):
         objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which learns latent attributes too.
         cd_steps: of `cd`, how often its mean field updates each variable, from the labels on.
         update: of `cd`: `parallel`, all variables at once; or `blocks`, see `blocks_by_key`.
-        unlabelled: what unlabelled variables of predicted attributes do. `leave`: they take no part in learning. `infer`: in `cd`,
+        unlabelled: variables of predicted attributes without a label. `leave`: they take no part in learning. `infer`: in `cd`,
             the one of the latent ones.
         structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
             signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.

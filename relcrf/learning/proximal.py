@@ -19,38 +19,45 @@ class Proximal(AbstractMinimiser):
     """Goes to where `f'(w) + l1 sign(w)` is 0 as far as L1 can make it so, and never looks at the value of f.
 
     A weight's rate falls with the squares of the pseudo-gradients that it has seen. Near a minimum these become small and the
-    rates stay, so that the end is approached as by plain proximal descent.
+    rates stay, so that the end is approached as by plain proximal descent with momentum.
 
-    In its states, `value` has the penalty in it and `gradient` has not; `steps` is one array, the sum of these squares.
+    In its states, `value` has the penalty in it and `gradient` has not; `steps` are the sums of these squares and the last step.
 
     Args:
         tolerance, max_iterations: see `AbstractMinimiser`; the gradient is the pseudo-gradient.
-        rate: how far a weight goes in its first step. On logistic regression 0.3 took 100 to 800 iterations, 0.1 700 to 1,700.
+        rate: how far a weight goes in its first step.
+        momentum: share of the last step that is gone on with. On logistic regression with 40 features 0.9 took 40 to 100
+            iterations, and none 100 to 800.
         l1: strengths, 0 or more, shape (n,); 0 where a weight is not penalised or not learned.
     """
 
     tolerance: float = 1e-5
     max_iterations: int = 1000
     rate: float = 0.3
+    momentum: float = 0.9
     l1: np.ndarray = field(kw_only=True)
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
         value, gradient, norm = self._at(objective, point)
-        return State(point, value, gradient, norm, (np.zeros(len(point)),), (), norm)
+        return State(point, value, gradient, norm, (np.zeros(len(point)), np.zeros(len(point))), (), norm)
 
     def grown(self, state: State, objective: Objective, point: np.ndarray) -> State:
         """Starts anew at a longer point, with the rates of the weights there were; see `Owlqn.grown`."""
         fresh = self.start(objective, point)
-        squares = np.pad(state.steps[0], (0, len(point) - len(state.point)))
-        return replace(fresh, steps=(squares,), first_gradient=max(fresh.first_gradient, state.first_gradient))
+        steps = tuple(np.pad(step, (0, len(point) - len(state.point))) for step in state.steps)
+        return replace(fresh, steps=steps, first_gradient=max(fresh.first_gradient, state.first_gradient))
 
     def step(self, objective: Objective, state: State) -> State:
         state = self.judged(state)
         if state.status != "running":
             return state
-        squares = state.steps[0] + pseudo_gradient(state.point, state.gradient, self.l1) ** 2
+        squares, last = state.steps
+        steepest = pseudo_gradient(state.point, state.gradient, self.l1)
+        squares = squares + steepest**2
+        # Where the last step has led too far, it is not gone on with.
+        momentum = self.momentum if float(last @ steepest) <= 0.0 else 0.0
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
-        ahead = state.point - rate * state.gradient
+        ahead = state.point - rate * state.gradient + momentum * last
         point = ahead - np.clip(ahead, -rate * self.l1, rate * self.l1)
         value, gradient, norm = self._at(objective, point)
         return replace(
@@ -59,7 +66,7 @@ class Proximal(AbstractMinimiser):
             value=value,
             gradient=gradient,
             gradient_norm=norm,
-            steps=(squares,),
+            steps=(squares, point - state.point),
             iteration=state.iteration + 1,
             evaluations=state.evaluations + 1,
         )

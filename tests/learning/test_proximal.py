@@ -75,12 +75,12 @@ def test_weights_that_are_not_learned_stay():
     assert state.point[learned].any()
 
 
-@pytest.mark.parametrize("after", [1, 30])
+@pytest.mark.parametrize("after", [1, 20])
 def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
     objective, l1 = problem(4)
     optimiser = Proximal(**EXACT, l1=l1)
     at_once = minimum(optimiser, objective, np.zeros(30))
-    assert at_once.iteration > 30
+    assert at_once.iteration > 20
     state = optimiser.start(objective, np.zeros(30))
     while state.iteration < after:
         state = optimiser.step(objective, state)
@@ -106,7 +106,8 @@ def test_grows_to_the_same_minimum():
         assert (state.status, state.iteration, state.evaluations) == ("running", 0, 1)
         assert state.value == pytest.approx(before.value, rel=1e-12)
         assert state.first_gradient >= before.first_gradient
-        np.testing.assert_array_equal(state.steps[0], np.pad(before.steps[0], (0, n - old)))
+        for short, long in zip(before.steps, state.steps, strict=True):
+            np.testing.assert_array_equal(long, np.pad(short, (0, n - old)))
         state = optimiser.minimise(objective, state)
     state = replace(optimiser, **EXACT).minimise(objective, replace(state, status="running", iteration=0))
     wanted = minimum(Owlqn(1e-9, 0.0, 2000, l1=l1), objective, np.zeros(30))

@@ -38,7 +38,8 @@ class TrMrfBackend(AbstractBackend):
     Args:
         objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which learns latent attributes too.
         cd_steps: of `cd`, how often its mean field updates each variable, from the labels on.
-        update: of `cd`: `parallel`, all variables at once; or `blocks`, see `blocks_by_key`.
+        update: of `cd`: `blocks`, see `blocks_by_key`; or `parallel`, all variables at once: that is faster, but variables that
+            agree strongly swap their states, which no gradient sees, so that weights may grow without end.
         unlabelled: variables of predicted attributes without a label. `leave`: they take no part in learning. `infer`: in `cd`,
             the one of the latent ones.
         structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
@@ -58,7 +59,7 @@ class TrMrfBackend(AbstractBackend):
     chooses: ClassVar[bool] = True
     objective: str = "pseudo"
     cd_steps: int = 1
-    update: str = "parallel"
+    update: str = "blocks"
     unlabelled: str = "leave"
     structure: str = "cfi"
     l1: float = 1.0

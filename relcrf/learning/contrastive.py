@@ -25,10 +25,10 @@ from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
 
-CLAMPED_SWEEPS = 100
+CLAMPED_SWEEPS = 50
 """At most, for the variables without a label given the labels."""
 
-CLAMPED_CHANGE = 1e-8
+CLAMPED_CHANGE = 1e-6
 """Of a probability, below which they have settled."""
 
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from objectives import through_a_run_folder
 from scipy.special import expit
 
-from relcrf.backends.run_folder import Checkpoints
 from relcrf.learning.owlqn import Owlqn, pseudo_gradient
 from relcrf.learning.proximal import Proximal
 
@@ -84,11 +84,7 @@ def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
     state = optimiser.start(objective, np.zeros(30))
     while state.iteration < after:
         state = optimiser.step(objective, state)
-    (tmp_path / "checkpoint").mkdir()
-    saved = Checkpoints(tmp_path, "the run")
-    saved.step("weights", state, 100)
-    saved.save()
-    restored = Checkpoints(tmp_path, "the run").restore("weights")
+    restored = through_a_run_folder(state, tmp_path)
     resumed = optimiser.minimise(objective, restored)
     np.testing.assert_array_equal(resumed.point, at_once.point)
     np.testing.assert_array_equal(resumed.steps[0], at_once.steps[0])

@@ -206,20 +206,26 @@ class Forces:
     def field(self, region: Region, q: np.ndarray) -> np.ndarray:
         """Expected log potentials, under the distributions of the others, of all that joins two variables. Flat node tables.
 
-        They are right on the region's nodes, and of no use elsewhere.
+        They are 0 outside of the region.
         """
         model, out = self.model, np.zeros(len(q))
         for bundle in region.bundles:
             bundle.add(self.tables, q, out)
         holds, scores = model.literals.expectations(q), np.zeros(model.literals.size)
-        for number, first, second in region.sides:
-            pairs, weights = self.pairs[number]
-            # Features without a cell on both sides do nothing here.
-            acting = np.diff(first.start)[pairs[:, 0]] > 0
-            acting &= np.diff(second.start)[pairs[:, 1]] > 0
-            a, b = pairs[acting].T
-            n_samples = model.literals.n_samples[number]
-            active_pairs.add_scores(first.arrays, second.arrays, n_samples, a, b, weights[acting], holds, scores)
+        for side in region.sides:
+            pairs, weights = self.pairs[side.space]
+            keys, partners = (pairs if side.is_first else pairs[:, ::-1]).T
+            acting = side.used[keys]
+            active_pairs.add_to_side(
+                side.own.arrays,
+                side.other.arrays,
+                model.literals.n_samples[side.space],
+                keys[acting],
+                partners[acting],
+                weights[acting],
+                holds,
+                scores,
+            )
         model.literals.add(scores, out)
         return out
 
@@ -255,6 +261,23 @@ class Bundle:
 
 
 @dataclass(frozen=True)
+class OwnSide:
+    """Some cells of one side of a space, as the other side acts on them.
+
+    Args:
+        space: its number.
+        is_first: whether they are of its first side.
+        used: the keys that have cells among them, shape (n_keys,), bool.
+    """
+
+    space: int
+    is_first: bool
+    own: Side
+    other: Side
+    used: np.ndarray
+
+
+@dataclass(frozen=True)
 class Region:
     """Nodes that are updated at once, and what acts on them.
 
@@ -262,36 +285,26 @@ class Region:
         cells: their flat states, ascending.
         state_start: where each node's states begin among these, shape (n + 1,).
         bundles: of the edges that have an own end here.
-        sides: number of a space and two sides of it. Together they have each two cells that meet once, if one of them is here.
+        sides: of the spaces, that have cells here.
     """
 
     cells: np.ndarray
     state_start: np.ndarray
     bundles: tuple[Bundle, ...]
-    sides: tuple[tuple[int, Side, Side], ...] = field(repr=False)
+    sides: tuple[OwnSide, ...] = field(repr=False)
 
     @classmethod
     def of(cls, graph: ReducedGraph, literals: Literals, here: np.ndarray) -> Region:
         """Of some nodes, shape (n_nodes,), bool."""
         sides = []
         for number, (first, second) in enumerate(literals.sides):
-            n_samples = literals.n_samples[number]
-            on_first, on_second = (here[side.variable % graph.n_nodes] for side in (first, second))
-            halves = (
-                (first.only(on_first), _met(second, first.sample[on_first], n_samples)),
-                (_met(first.only(~on_first), second.sample[on_second], n_samples), second.only(on_second)),
-            )
-            sides += [(number, *half) for half in halves if all(len(side.sample) for side in half)]
+            for is_first, whole, other in ((True, first, second), (False, second, first)):
+                own = whole.only(here[whole.variable % graph.n_nodes])
+                if len(own.sample):
+                    sides.append(OwnSide(number, is_first, own, other, np.diff(own.start) > 0))
         state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))
         cells = np.flatnonzero(np.repeat(here, graph.cardinality))
         return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
-
-
-def _met(side: Side, samples: np.ndarray, n_samples: int) -> Side:
-    """The cells of some samples."""
-    met = np.zeros(n_samples, dtype=bool)
-    met[samples] = True
-    return side.only(met[side.sample])
 
 
 def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[Bundle]:

@@ -265,7 +265,7 @@ def test_held_out_labels_are_neighbours_and_are_judged():
 
 
 def test_updates_that_swing_settle_all_the_same():
-    """Two hidden variables that want to differ: at once they swing for ever."""
+    """Two hidden variables that lean alike and want to differ: at once they swing for ever."""
     world = relcrf.parse("""
 entity A { latent k : 1..2 predict b : bool }
 relation R(x: A, y: A)
@@ -276,7 +276,7 @@ template unlike(x: A, y: A) where R(x, y) over x.k == y.k
     problem = api.training_problem(world.ground(relcrf.Dataset(data)))
     base = problem.reduced("a test")
     model = ContrastiveDivergence.of(base, problem.states[base.variables], ())
-    point = np.array([0.1, 0.0, 0.0, 0.0, -8.0])
+    point = np.array([0.1, 0.1, 0.0, 0.0, -8.0])
     _, before, _ = model.contrast(point)
     again = before.copy()
     Forces(model, point).sweep(np.repeat(model.states < 0, base.cardinality), again)

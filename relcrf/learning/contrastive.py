@@ -161,14 +161,14 @@ class ContrastiveDivergence(AbstractInduced):
 
     def _clamped(self, forces: Forces, hidden: np.ndarray) -> np.ndarray:
         """The mean field of the variables without a label, given the labels."""
-        q, last = self.observed, np.inf
+        q, last, share = self.observed, np.inf, 1.0
         for _ in range(CLAMPED_SWEEPS):
             new = q.copy()
             forces.sweep(hidden, new)
             change = float(np.abs(new - q).max())
-            # Updates at once may swing to and fro for ever; half of the way they do not.
-            q = new if change < last else 0.5 * (q + new)
-            last = change
+            if change >= last:  # updates at once may swing to and fro for ever; a part of the way they do not
+                share *= 0.5
+            q, last = q + share * (new - q), change
             if change <= CLAMPED_CHANGE:
                 break
         return q

@@ -19,6 +19,7 @@ from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, silent
+from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
 from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.structure.candidate_scores import Scorer
@@ -28,31 +29,39 @@ from relcrf.structure.induction import Induction, Strengths
 
 @dataclass(frozen=True)
 class TrMrfBackend(AbstractBackend):
-    """Pseudo-likelihood with L1, from a model of the templates alone that candidates join a few at a time.
+    """Pseudo-likelihood or contrastive divergence with L1, from a model of the templates alone that candidates join.
 
-    First the templates' weights are learned. Then in each round the candidates whose gradients are beyond their L1 penalty and
-    the largest join the model, and the optimiser does a few iterations; when none is left it goes on to convergence. A
-    candidate whose weight is 0 at the end leaves. Unlabelled variables take no part in learning, unless they are filled in.
+    First the templates' weights are learned, by the pseudo-likelihood of the labels. Then in each round the candidates whose
+    gradients are beyond their L1 penalty and the largest join the model, and the optimiser does a few iterations; when none is
+    left it goes on to convergence. A candidate whose weight is 0 at the end leaves.
 
     Args:
+        objective: `pseudo`, pseudo-likelihood; or `cd`, mean-field contrastive divergence, which learns latent attributes too.
+        cd_steps: of `cd`, how often its mean field updates each variable, from the labels on.
+        update: of `cd`: `blocks`, see `blocks_by_key`; or `parallel`, all variables at once: that is faster, but variables that
+            agree strongly swap their states, which no gradient sees, so that weights may grow without end.
+        unlabelled: variables of predicted attributes without a label. `leave`: they take no part in learning. `infer`: in `cd`,
+            the part of the latent ones; in `pseudo` they are filled in with their probabilities under what was learned, given
+            all labels, as neighbours alone, and all is learned anew from there, `fill` times.
         structure: how candidates are found. `cfi`: contrastive feature induction, by the samples with large errors and large
             signals. `grafting`: by the gradients of all. `full`: all are in the model from the start.
-        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum of the
-            pseudo-likelihood.
+        l1, l2: of candidates and of all weights, where a template does not set its own; penalties on the sum over variables.
         error, signal: thresholds of `cfi`, see `Scorer`.
         batch: how many candidates join in a round. steps: iterations of the optimiser in a round.
         max_iterations, tolerance: of the optimiser, in each stage.
         hold: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops when no
             candidate is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
-        fill: how many times unlabelled variables are filled in with their probabilities under what was learned, given all
-            labels, as neighbours alone, and all is learned anew from there; 0 leaves them out.
         inference: a method that has marginals, by name; see docs/inference.
         seed: of what is held out, and of methods that draw.
     """
 
     name: ClassVar[str] = "trmrf"
     chooses: ClassVar[bool] = True
+    objective: str = "pseudo"
+    cd_steps: int = 1
+    update: str = "blocks"
+    unlabelled: str = "leave"
     structure: str = "cfi"
     l1: float = 1.0
     l2: float = 0.1
@@ -64,14 +73,17 @@ class TrMrfBackend(AbstractBackend):
     tolerance: float = 1e-4
     hold: float = 0.0
     patience: int = 5
-    fill: int = 0
+    fill: int = 2
     inference: str = "mf"
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._require_one_of("objective", ("pseudo", "cd"))
+        self._require_one_of("update", ("parallel", "blocks"))
+        self._require_one_of("unlabelled", ("leave", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", WITH_MARGINALS)
-        for setting in ("batch", "steps"):
+        for setting in ("batch", "steps", "cd_steps"):
             if not getattr(self, setting):
                 message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
                 raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
@@ -80,34 +92,44 @@ class TrMrfBackend(AbstractBackend):
             raise UsageError(Diagnostic("E305", message, hint="it takes a share of the labels, below 1"))
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
-            message = f"backend '{self.name}' cannot learn latent attributes: it needs every neighbour's state"
-            raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
+        start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
+        if self.objective == "cd" and self.unlabelled == "infer":
+            problem = _joined_by_unlabelled(problem)
+        hidden = (problem.roles == Role.FREE) & (problem.states < 0)
+        if hidden.any() and self.objective == "pseudo":
+            message = (
+                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
+            )
+            raise UsageError(Diagnostic("E307", message, hint="use --set objective=cd, or --backend ess"))
+        labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
         unary = maximise_likelihood(
-            "unary", layout, problem.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
+            "unary", layout, labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
         )
-        stages, point = [("unary", unary)], unary.point
-        model = self._model(problem, None)
+        stages, point = [("unary", unary)], unary.point + (start - layout.initial())
+        likelihood = self._likelihood(labelled, None)
+        model = self._divergence(problem) if self.objective == "cd" else likelihood
         chosen = Chosen.none()
         if self.structure == "full":
             chosen = Chosen.everything(problem.candidates)
             point = np.append(point, np.zeros(len(chosen)))
-        for number in range(self.fill + 1):
+        fillings = self.fill if self.objective == "pseudo" and self.unlabelled == "infer" else 0
+        for number in range(fillings + 1):
             if number:
-                model = self._model(problem, self._filled(problem, chosen, point))
+                model = likelihood = self._likelihood(labelled, self._filled(labelled, chosen, point))
             ending = f"_{number + 1}" if number else ""
             for name, state in self._learn(model, problem.candidates, point, chosen, ending, monitor):
                 stages.append((name, state))
                 point, chosen = state.point, Chosen.of(state.kept["chosen"])
-        return self._learned(problem, model, point, chosen, stages)
+        summary: dict[str, float | int | str] = {"variables": model.base.n_nodes, "hidden": int(hidden.sum())}
+        return self._learned(labelled, likelihood, point, chosen, stages, summary)
 
-    def _model(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
-        """The model of the labels with nothing chosen, and unlabelled variables as they are filled in; or without these."""
+    def _likelihood(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
+        """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""
         present = problem.roles == Role.FREE
         if filled is not None:
             present[filled.variables] = True
@@ -125,7 +147,7 @@ class TrMrfBackend(AbstractBackend):
 
     def _learn(
         self,
-        model: InducedLikelihood,
+        model: InducedLikelihood | ContrastiveDivergence,
         spaces: tuple[PairSpace, ...],
         point: np.ndarray,
         chosen: Chosen,
@@ -153,24 +175,29 @@ class TrMrfBackend(AbstractBackend):
         point: np.ndarray,
         chosen: Chosen,
         stages: list[tuple[str, State]],
+        summary: dict[str, float | int | str],
     ) -> Learned:
         """The candidates whose weights are not 0, with what they are worth."""
         value, none = worth(model.having(chosen), problem.candidates, point), np.zeros(model.n_base)
         pairs, order = _by_space(problem, chosen, point)
-        summary: dict[str, float | int | str] = {
-            "variables": model.base.n_nodes,
+        summary |= {
             "candidates": sum(space.n_pairs for space in problem.candidates),
             "chosen": len(order) - model.n_base,
         }
         vectors = {"weights": point, "gain": np.append(none, value.gain), "support": np.append(none, value.support)}
         return Learned({name: vector[order] for name, vector in vectors.items()}, tuple(stages), summary, pairs)
 
+    def _divergence(self, problem: Problem) -> ContrastiveDivergence:
+        base, spaces = problem.reduced(self.name), _spaces(problem)
+        blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
+        return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
+
     def _stage(self, name: str, induction: Induction, point: np.ndarray, chosen: Chosen, monitor: Monitor) -> State:
         """A stage from where the monitor remembers it, or else from its beginning."""
         state = monitor.restore(name) or induction.begin(point, chosen)
         return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
 
-    def _induction(self, model: InducedLikelihood, spaces: tuple[PairSpace, ...]) -> Induction:
+    def _induction(self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[PairSpace, ...]) -> Induction:
         layout = model.base.graph.layout
         strengths = Strengths(
             layout.l1(0.0),
@@ -190,6 +217,18 @@ class TrMrfBackend(AbstractBackend):
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
+
+
+def _joined_by_unlabelled(problem: Problem) -> Problem:
+    """The same with what was left out as free variables, whose states are not known here, whatever the tables say."""
+    left_out = problem.roles == Role.ABSENT
+    roles = np.where(left_out, Role.FREE, problem.roles).astype(np.int8)
+    return replace(problem, roles=roles, states=np.where(left_out, -1, problem.states))
+
+
+def _spaces(problem: Problem) -> tuple[PairSpace, ...]:
+    """The candidates between free variables."""
+    return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
 
 
 def _by_space(problem: Problem, chosen: Chosen, point: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -181,15 +181,13 @@ def add_scores(
     """
     if (score.shape, score.dtype) != (holds.shape, holds.dtype) or not score.flags.c_contiguous:
         raise ValueError(f"scores must be contiguous, of shape {holds.shape} and type {holds.dtype}")
-    weight, holds = frozen(weight, np.float64), frozen(holds, holds.dtype)
-    sides, keys = (_side(first), _side(second)), (frozen(a, np.int32), frozen(b, np.int32))
-    for own, other in ((0, 1), (1, 0)):
-        _add_to_side(sides[own], sides[other], n_samples, keys[own], keys[other], weight, holds, score)
+    add_to_side(first, second, n_samples, a, b, weight, holds, score)
+    add_to_side(second, first, n_samples, b, a, weight, holds, score)
 
 
-def _add_to_side(
-    own: Side,
-    other: Side,
+def add_to_side(
+    own_cells: Arrays,
+    other_cells: Arrays,
     n_samples: int,
     key: np.ndarray,
     partner: np.ndarray,
@@ -197,8 +195,14 @@ def _add_to_side(
     holds: np.ndarray,
     score: np.ndarray,
 ) -> None:
-    """One half of `add_scores`: the scores of the variables of `own`."""
-    start, feature = _by_key(key, own)
+    """One half of `add_scores`: the scores of the variables of one side.
+
+    Args:
+        key, partner: of each feature in this side and in the other.
+    """
+    own, other, partner = _side(own_cells), _side(other_cells), frozen(partner, np.int32)
+    weight, holds = frozen(weight, np.float64), frozen(holds, holds.dtype)
+    start, feature = _by_key(frozen(key, np.int32), own)
     there = _cells(other, partner, holds)
     here = np.empty(len(own.variable), dtype=holds.dtype)
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -91,6 +91,8 @@ class AbstractInduced(ABC):
         chosen: what of the spaces is in the model.
     """
 
+    exact_gradient: ClassVar[bool] = True
+    """Whether the gradient is the derivative of the value, as line searches need it."""
     chosen: Chosen
 
     @property
@@ -125,6 +127,10 @@ class AbstractInduced(ABC):
         """The value, and of each literal its probability less whether it holds, of the shape of `holds`; 0 where the label is
         not trained on.
         """
+
+    def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of each literal two numbers, such that a candidate's gradient is the sum of products of the one and of the other."""
+        return self.errors(point)[1], self.holds
 
     @abstractmethod
     def curvature(self) -> np.ndarray:

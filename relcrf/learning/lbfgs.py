@@ -48,15 +48,53 @@ class State:
     kept: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class AbstractQuasiNewton(ABC):
-    """The iteration that is common to limited-memory quasi-Newton methods.
+class AbstractMinimiser(ABC):
+    """An iteration whose states can be saved.
 
     Args:
         tolerance: converged when the largest gradient component is below this share of the one at the start.
+        max_iterations: then the status is `not converged`.
+    """
+
+    tolerance: float
+    max_iterations: int
+
+    @abstractmethod
+    def start(self, objective: Objective, point: np.ndarray) -> State:
+        """The state before the first iteration."""
+
+    @abstractmethod
+    def step(self, objective: Objective, state: State) -> State:
+        """One iteration, or the word that there is to be no more."""
+
+    def minimise(
+        self, objective: Objective, state: State, observe: Callable[[State], None] = lambda state: None
+    ) -> State:
+        """Iterates until the status is no longer `running`; `observe` sees the state after each iteration."""
+        while state.status == "running":
+            state = self.step(objective, state)
+            observe(state)
+        return state
+
+    def judged(self, state: State) -> State:
+        """With a status that says why it ends, where it does."""
+        if not np.isfinite([state.value, state.gradient_norm]).all():
+            return replace(state, status="diverged")
+        if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
+            return replace(state, status="converged")
+        if state.iteration >= self.max_iterations:
+            return replace(state, status="not converged")
+        return state
+
+
+@dataclass(frozen=True)
+class AbstractQuasiNewton(AbstractMinimiser):
+    """The iteration that is common to limited-memory quasi-Newton methods.
+
+    Args:
+        tolerance, max_iterations: see `AbstractMinimiser`.
         value_tolerance: converged when an iteration lowers the value by less than this share of it. 0 switches this off: the
             gradient then falls on where the value's rounding hides its decrease.
-        max_iterations: then the status is `not converged`.
         memory: pairs of differences that are kept.
         inverse_diagonal: an estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Its scale
             does not matter, its proportions do: weights of rare and of frequent features then move in step.
@@ -87,23 +125,10 @@ class AbstractQuasiNewton(ABC):
         largest = _largest(self.steepest(point, gradient))
         return State(point, value, gradient, largest, (), (), largest)
 
-    def minimise(
-        self, objective: Objective, state: State, observe: Callable[[State], None] = lambda state: None
-    ) -> State:
-        """Iterates until the status is no longer `running`; `observe` sees the state after each iteration."""
-        while state.status == "running":
-            state = self.step(objective, state)
-            observe(state)
-        return state
-
     def step(self, objective: Objective, state: State) -> State:
-        """One iteration."""
-        if not np.isfinite([state.value, state.gradient_norm]).all():
-            return replace(state, status="diverged")
-        if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
-            return replace(state, status="converged")
-        if state.iteration >= self.max_iterations:
-            return replace(state, status="not converged")
+        state = self.judged(state)
+        if state.status != "running":
+            return state
         steepest = self.steepest(state.point, state.gradient)
         direction = self.direction(state, steepest)
         if float(direction @ steepest) >= 0:

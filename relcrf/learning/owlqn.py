@@ -67,9 +67,7 @@ class Owlqn(AbstractQuasiNewton):
         )
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The pseudo-gradient: of all subgradients the one nearest to 0."""
-        at_zero: np.ndarray = np.sign(gradient) * np.maximum(np.abs(gradient) - self.l1, 0.0)
-        return np.where(point == 0.0, at_zero, gradient + self.l1 * np.sign(point))
+        return pseudo_gradient(point, gradient, self.l1)
 
     def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
         free = (state.point != 0.0) | (steepest != 0.0)
@@ -115,3 +113,9 @@ class Owlqn(AbstractQuasiNewton):
             return value + float(self.l1 @ np.abs(point)), gradient
 
         return evaluate
+
+
+def pseudo_gradient(point: np.ndarray, gradient: np.ndarray, l1: np.ndarray) -> np.ndarray:
+    """Of all subgradients of `f(w) + sum l1 |w|` at a point the one nearest to 0; `gradient` is that of f. All of shape (n,)."""
+    at_zero: np.ndarray = np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0.0)
+    return np.where(point == 0.0, at_zero, gradient + l1 * np.sign(point))

@@ -64,11 +64,11 @@ class Scorer:
             point: its weights.
             least: for each space what a gradient must be larger than.
         """
-        _, errors = model.errors(point)
+        errors, holds = model.errors_and_signals(point)
         found, gradients = [], []
         for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):
             known = model.chosen.pairs(model.chosen.places(number))
-            first, second, gradient = self._of_space(space, sides, errors, model.holds, least[number], n + len(known))
+            first, second, gradient = self._of_space(space, sides, errors, holds, least[number], n + len(known))
             width = space.second.n_keys
             new = ~np.isin(first * width + second, known[:, 0] * width + known[:, 1])
             found.append(np.stack((np.full(int(new.sum()), number), first[new], second[new])))

@@ -58,5 +58,6 @@ def _gain(
     candidate, at = np.divmod(distinct, max(len(probability), 1))
     score = np.bincount(place, neighbour_holds, minlength=len(distinct)) * weights[candidate]
     # Without the candidate the literal's odds are those of now over exp(score).
-    change = np.log1p(probability[at] * np.expm1(-score)) + score * holds[at]
+    with np.errstate(divide="ignore"):  # a probability may have been rounded to 0 or 1
+        change = np.logaddexp(np.log1p(-probability[at]), np.log(probability[at]) - score) + score * holds[at]
     return np.bincount(candidate, change, minlength=len(weights))

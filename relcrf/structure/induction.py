@@ -16,6 +16,7 @@ from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.lbfgs import Objective, State
 from relcrf.learning.likelihood import penalised
 from relcrf.learning.owlqn import Owlqn
+from relcrf.learning.proximal import Proximal
 from relcrf.structure.candidate_scores import Scorer
 
 
@@ -108,9 +109,11 @@ class Induction:
         found = self.scorer.best(self.model.having(chosen), self.spaces, state.point, self.strengths.l1, self.batch)
         return found.candidates
 
-    def _problem(self, chosen: Chosen) -> tuple[Owlqn, Objective]:
+    def _problem(self, chosen: Chosen) -> tuple[Owlqn | Proximal, Objective]:
         model = self.model.having(chosen)
         l1, l2, learned = self.strengths.of(chosen)
+        if not model.exact_gradient:
+            return Proximal(self.tolerance, self.max_iterations, l1=l1), penalised(model, l2, learned)
         diagonal = np.sqrt(model.curvature() + l2)
         inverse = 1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300))
         optimiser = Owlqn(self.tolerance, max_iterations=self.max_iterations, inverse_diagonal=inverse, l1=l1)

@@ -1,6 +1,7 @@
 """The backend `trmrf`: three ways to one optimum, what is chosen of a known world, and a run that goes on."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -56,6 +57,17 @@ def traits():
     return model, model.ground(relcrf.Dataset(traits_world()))
 
 
+MIXTURE = """
+domain Trait = open
+entity Thing {
+  latent kind : 1..2
+}
+predict relation has(x: Thing, t: Trait)
+template prior(x: Thing, t: Trait) over has(x, t) per t
+template typical(x: Thing, t: Trait) over x.kind, has(x, t) per t
+"""
+
+
 def keys(fit, name="together"):
     info = next((t for t in fit.learned.templates if t.name == name), None)
     return set(info.keys.values) if info else set()
@@ -100,6 +112,59 @@ def test_three_ways_to_one_optimum(world, request):
         assert keys(fits["cfi"]) == keys(fits["grafting"]) == keys(fits["full"])
 
 
+WAYS = [("blocks", 0.0, ("cfi", "grafting", "full")), ("parallel", 1.0, ("grafting", "full"))]
+
+
+@pytest.mark.parametrize(("update", "l2", "ways"), WAYS, ids=["blocks", "parallel"])
+def test_all_ways_of_contrastive_divergence_have_one_end(plain, update, l2, ways):
+    model, grounding = plain
+    settings = {**EXACT, "tolerance": 1e-5, "objective": "cd", "update": update, "l1": 6.0, "l2": l2, "batch": 3}
+    found = {}
+    for way in ways:
+        fit = api.fit(model, grounding, "trmrf", structure=way, **settings)
+        assert fit.learned.converged
+        rows = fit.weights().columns
+        listed = zip(rows["template"], rows["key"], rows["weight"], strict=True)
+        found[way] = {key: weight for name, key, weight in listed if name == "together"}
+    assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit) and len(keys(fit)) < 20
+    for way in ways:
+        assert found[way] == pytest.approx(found["full"], abs=2e-3)
+
+
+def test_a_latent_attribute_is_learned_by_contrastive_divergence():
+    """One cause has eight noisy traits: two kinds of things, which nobody names, explain why these go together."""
+    rng = np.random.default_rng(0)
+    truth = (rng.random((200, 1)) < 0.5) ^ (rng.random((200, 8)) < 0.2)
+    x, t = np.indices(truth.shape).reshape(2, -1)
+    has = {"x": x, "t": np.char.add("t", t.astype(str)), "value": truth.ravel()}
+    model = relcrf.parse(MIXTURE)
+    grounding = model.ground(relcrf.Dataset({"thing": {"id": np.arange(200)}, "has": has}))
+    hidden = (rng.random(len(grounding.states)) < 0.2) & (grounding.states >= 0)
+    settings = {"objective": "cd", "l2": 1.0}
+    fits = [api.fit(model, grounding, "local", hidden=hidden)]
+    fits += [api.fit(model, grounding, "trmrf", hidden=hidden, cd_steps=steps, **settings) for steps in (1, 3)]
+    assert fits[1].learned.converged and fits[1].summary["hidden"] == 200
+    local, one, three = (api.predict(fit, grounding, hidden=hidden).score().log_likelihood for fit in fits)
+    assert min(one, three) > local + 0.05
+
+
+def test_unlabelled_variables_join_without_what_the_tables_say_of_them(plain):
+    model, grounding = plain
+    hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.2
+    other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
+    settings = {"objective": "cd", "update": "parallel", "l1": 10.0, "l2": 5.0}
+    left, joined, blind = (
+        api.fit(model, ground, "trmrf", hidden=hidden, unlabelled=unlabelled, **settings)
+        for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
+    )
+    assert joined.summary["hidden"] == hidden.sum() and left.summary["hidden"] == 0
+    np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
+    assert keys(joined) >= {("t00", "t01"), ("t02", "t03"), ("t04", "t05")}
+    none = api.fit(model, grounding, "local", hidden=hidden)
+    scores = [api.predict(fit, grounding, hidden=hidden).score().log_likelihood for fit in (none, left, joined)]
+    assert min(scores[1:]) > scores[0] + 0.01
+
+
 def test_thresholds_leave_the_weak_out(plain):
     model, grounding = plain
     loose, strict = (api.fit(model, grounding, "trmrf", l1=3.0, error=0.0, signal=signal) for signal in (0.0, 0.6))
@@ -123,7 +188,7 @@ def test_unlabelled_things_are_filled_in(plain):
     """Where the hidden ones are neighbours, there are more samples to learn from, and they count by how probable they are."""
     model, grounding = plain
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.4
-    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, fill=fill) for fill in (0, 2)]
+    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, unlabelled=way) for way in ("leave", "infer")]
     assert "induction_3_status" in fits[1].summary and "induction_2_status" not in fits[0].summary
     supports = []
     for fit in fits:
@@ -149,9 +214,23 @@ def test_a_run_folder_predicts_the_same_on_other_tables(traits, tmp_path):
     assert dense.verdict.is_good
 
 
-def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path):
+CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_iterations": 20}
+
+
+@pytest.mark.parametrize(
+    ("settings", "stops"),
+    [
+        (
+            {"unlabelled": "infer", "fill": 1},
+            (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2), ("induction_2", 2)),
+        ),
+        (CONTRASTIVE, (("unary", 2), ("induction", 2), ("weights", 3))),
+    ],
+    ids=["pseudo", "cd"],
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 4, "hold": 0.1, "patience": 3, "fill": 1}
+    settings = {"l1": 0.5, "batch": 4, "hold": 0.1, "patience": 3, **settings}
     whole = api.fit(model, grounding, "trmrf", **settings)
 
     class Stopped(Exception):
@@ -164,7 +243,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path):
             if (stage, state.iteration) == stop:
                 raise Stopped
 
-    for stop in (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2), ("induction_2", 2)):
+    for stop in stops:
         partial = run_folder.prepare(tmp_path / f"{stop[0]}{stop[1]}", resume=False)
         with pytest.raises(Stopped):
             api.fit(model, grounding, "trmrf", monitor=Stopping(partial, "same"), **settings)
@@ -200,13 +279,23 @@ def test_selection_and_calibration(plain):
 
 def test_what_it_refuses(plain):
     model, grounding = plain
-    for settings in ({"structure": "magic"}, {"batch": 0}, {"steps": 0}, {"hold": 1.0}, {"inference": "dual"}):
+    for settings in (
+        {"structure": "magic"},
+        {"batch": 0},
+        {"steps": 0},
+        {"hold": 1.0},
+        {"inference": "dual"},
+        {"objective": "magic"},
+        {"update": "magic"},
+        {"cd_steps": 0},
+        {"unlabelled": "magic"},
+    ):
         with pytest.raises(UsageError, match="E305"):
             api.fit(model, grounding, "trmrf", **settings)
     with pytest.raises(UsageError, match=r"E309[\s\S]*one piece"):
         api.fit(model, grounding, "trmrf", executor=SerialExecutor())
     latent = relcrf.parse("entity A { latent k : 1..2 predict b : bool } template t(a: A) over a.k, a.b")
-    with pytest.raises(UsageError, match="E307"):
+    with pytest.raises(UsageError, match=r"E307[\s\S]*objective=cd"):
         latent.fit(relcrf.Dataset({"a": {"id": [1, 2], "b": [True, False]}}), "trmrf")
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from objectives import through_a_run_folder
 from scipy.special import expit
 
-from relcrf.backends.run_folder import Checkpoints
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.owlqn import Owlqn
 
@@ -220,12 +220,7 @@ def test_resumes_from_a_run_folder_bit_for_bit(after, tmp_path):
     state = optimiser.start(objective, np.zeros(40))
     while state.iteration < after:
         state = optimiser.step(objective, state)
-    (tmp_path / "checkpoint").mkdir()
-    saved = Checkpoints(tmp_path, "the run")
-    saved.step("weights", state, 100)
-    saved.save()
-    restored = Checkpoints(tmp_path, "the run").restore("weights")
-    assert restored is not None
+    restored = through_a_run_folder(state, tmp_path)
     assert restored.gradient_norm == state.gradient_norm
     resumed = optimiser.minimise(objective, restored)
     np.testing.assert_array_equal(resumed.point, at_once.point)

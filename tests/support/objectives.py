@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from graphs import random_graph
 
+from relcrf.backends.run_folder import Checkpoints
 from relcrf.graph.reduction import Role, reduce_graph
 
 
@@ -25,3 +26,14 @@ def finite_differences(objective, point, step=1e-5):
         behind[k] -= step
         out[k] = (objective(ahead)[0] - objective(behind)[0]) / (2 * step)
     return out
+
+
+def through_a_run_folder(state, folder):
+    """An optimiser's state, saved and read again."""
+    (folder / "checkpoint").mkdir()
+    saved = Checkpoints(folder, "the run")
+    saved.step("weights", state, 100)
+    saved.save()
+    restored = Checkpoints(folder, "the run").restore("weights")
+    assert restored is not None
+    return restored

@@ -1,0 +1,362 @@
+"""Mean-field contrastive divergence of a model with features chosen out of spaces of candidates.
+
+From q0, the labels, a few updates of mean field lead to qk, a product of distributions of single variables that is nearer to
+the model's; learning takes back what they have changed. Variables without a label are at their clamped mean field in q0.
+
+Source: Welling & Hinton, A new learning algorithm for mean field Boltzmann machines (2002); Lao & Zhu, Contrastive Feature
+Induction for Efficient Structure Learning of Conditional Random Fields (2014), equations 3 and 8 to 13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import xlogy
+
+from relcrf.graph.candidates import PairSpace, Side
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.kernels import active_pairs, conditionals
+from relcrf.kernels.threads import frozen
+from relcrf.learning.induced import AbstractInduced, Chosen
+from relcrf.learning.likelihood import curvature
+from relcrf.learning.literals import Literals
+
+CLAMPED_SWEEPS = 50
+"""At most, for the variables without a label given the labels."""
+
+CLAMPED_CHANGE = 1e-6
+"""Of a probability, below which they have settled."""
+
+
+@dataclass(frozen=True, eq=False)
+class ContrastiveDivergence(AbstractInduced):
+    """`KL(q0 || p) - KL(qk || p)`, and `<f>_qk - <f>_q0` in the place of its gradient.
+
+    That takes q0 and qk as given. They depend on the weights, and so it is not the derivative of the value, and a line search
+    must not trust it. Where no two labels act on each other, one update gives minus the log pseudo-likelihood and its gradient.
+
+    Args:
+        base: the graph of the free variables, of all that is no candidate; factors over two of them at most.
+        states: labels, shape (n_nodes,); -1 where there is none.
+        literals: of the spaces.
+        chosen: what of the spaces is in the model.
+        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
+        regions: the nodes that are updated at once, in the order of their updates.
+        steps: how often all are updated, 1 or more.
+    """
+
+    exact_gradient: ClassVar[bool] = False
+    base: ReducedGraph
+    states: np.ndarray
+    literals: Literals
+    chosen: Chosen
+    trained: np.ndarray
+    regions: tuple[Region, ...]
+    steps: int = 1
+
+    @classmethod
+    def of(
+        cls,
+        base: ReducedGraph,
+        states: np.ndarray,
+        spaces: tuple[PairSpace, ...],
+        steps: int = 1,
+        blocks: np.ndarray | None = None,
+    ) -> ContrastiveDivergence:
+        """With nothing chosen, trained on all labels.
+
+        Args:
+            blocks: the block of each node, shape (n_nodes,), integers. They are updated in ascending order, each from the
+                newest distributions of the others; None updates all nodes at once.
+        """
+        literals = Literals.of(base, spaces, np.empty(0, dtype=np.int64))
+        numbers = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
+        regions = tuple(Region.of(base, literals, numbers == block) for block in np.unique(numbers))
+        trained = np.ones(base.n_nodes, dtype=bool)
+        return cls(base, states, literals, Chosen.none(), trained, regions, steps)
+
+    def having(self, chosen: Chosen) -> ContrastiveDivergence:
+        other = replace(self, chosen=chosen)
+        for name in ("observed", "holds", "everywhere"):  # they do not depend on them
+            other.__dict__[name] = getattr(self, name)
+        return other
+
+    def held_out(self) -> ContrastiveDivergence | None:
+        return None if self.trained[self.states >= 0].all() else replace(self, trained=~self.trained)
+
+    @property
+    def sides(self) -> tuple[tuple[Side, Side], ...]:
+        return self.literals.sides
+
+    @property
+    def n_base(self) -> int:
+        return self.base.graph.layout.size
+
+    @cached_property
+    def observed(self) -> np.ndarray:
+        """Flat tables with 1.0 at the labels, and the same for all states where there is none."""
+        out = np.repeat(1.0 / self.base.cardinality, self.base.cardinality)
+        labelled = self.states >= 0
+        out[np.repeat(labelled, self.base.cardinality)] = 0.0
+        out[self.base.state_start[:-1][labelled] + self.states[labelled]] = 1.0
+        return out
+
+    @cached_property
+    def holds(self) -> np.ndarray:
+        return self.literals.expectations(self.observed)
+
+    @cached_property
+    def everywhere(self) -> Region:
+        if len(self.regions) == 1:
+            return self.regions[0]
+        return Region.of(self.base, self.literals, np.ones(self.base.n_nodes, dtype=bool))
+
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, before, after = self.contrast(point)
+        gradient = np.zeros(len(point))
+        self.base.add_node_counts(after - before, gradient[: self.n_base])
+        tables = np.zeros(int(self.base.table_start[-1]))
+        for bundle in self.everywhere.bundles:
+            if bundle.is_first:
+                tables[bundle.cells] = bundle.joint(after) - bundle.joint(before)
+        self.base.add_edge_counts(tables, gradient[: self.n_base])
+        # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
+        errors, signals = (self.literals.expectations(each) for each in (after - before, 0.5 * (after + before)))
+        for number, (first, second) in enumerate(self.sides):
+            places = self.chosen.places(number)
+            a, b = self.chosen.pairs(places).T
+            gradient[self.n_base + places] = active_pairs.gradient(
+                first.arrays, second.arrays, self.literals.n_samples[number], a, b, errors, signals
+            )
+        return value, gradient
+
+    def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        value, before, after = self.contrast(point)
+        return value, self.literals.expectations(after - before)
+
+    def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, before, after = self.contrast(point)
+        return self.literals.expectations(after - before), self.literals.expectations(0.5 * (after + before))
+
+    def curvature(self) -> np.ndarray:
+        return np.concatenate((curvature(self.base), self.candidate_curvature()))
+
+    def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """The value, and flat node tables of q0 and of qk.
+
+        Labels that are not trained on stay as they are, and so they are the same in both.
+        """
+        forces = Forces(self, point)
+        hidden = np.repeat(self.states < 0, self.base.cardinality)
+        before = self._clamped(forces, hidden) if hidden.any() else self.observed
+        after = before.copy()
+        moving = hidden | np.repeat(self.trained, self.base.cardinality)
+        for _ in range(self.steps):
+            forces.sweep(moving, after)
+        return forces.free_energy(before) - forces.free_energy(after), before, after
+
+    def _clamped(self, forces: Forces, hidden: np.ndarray) -> np.ndarray:
+        """The mean field of the variables without a label, given the labels."""
+        q, last, share = self.observed, np.inf, 1.0
+        for _ in range(CLAMPED_SWEEPS):
+            new = q.copy()
+            forces.sweep(hidden, new)
+            change = float(np.abs(new - q).max())
+            if change >= last:  # updates at once may swing to and fro for ever; a part of the way they do not
+                share *= 0.5
+            q, last = q + share * (new - q), change
+            if change <= CLAMPED_CHANGE:
+                break
+        return q
+
+
+class Forces:
+    """What acts on the variables of a model at some weights, and mean field's updates by it.
+
+    Args:
+        point: weights of the base and of the chosen.
+    """
+
+    def __init__(self, model: ContrastiveDivergence, point: np.ndarray) -> None:
+        self.model = model
+        self.nodes = model.base.node_log_potentials(point[: model.n_base])
+        self.tables = model.base.edge_log_potentials(point[: model.n_base])
+        self.pairs = []
+        for number in range(len(model.sides)):
+            places = model.chosen.places(number)
+            self.pairs.append((model.chosen.pairs(places), point[model.n_base + places]))
+
+    def sweep(self, moving: np.ndarray, q: np.ndarray) -> None:
+        """Updates flat node tables in place, region by region.
+
+        Args:
+            moving: cells of nodes that are updated, shape of `q`, bool.
+        """
+        for region in self.model.regions:
+            mine = moving[region.cells]
+            if mine.any():
+                updated = (self.nodes + self.field(region, q))[region.cells]
+                conditionals.normalise(region.state_start, updated, np.empty(len(region.state_start) - 1))
+                q[region.cells] = np.where(mine, updated, q[region.cells])
+
+    def field(self, region: Region, q: np.ndarray) -> np.ndarray:
+        """Expected log potentials, under the distributions of the others, of all that joins two variables. Flat node tables.
+
+        They are 0 outside of the region.
+        """
+        model, out = self.model, np.zeros(len(q))
+        for bundle in region.bundles:
+            bundle.add(self.tables, q, out)
+        holds, scores = model.literals.expectations(q), np.zeros(model.literals.size)
+        for side in region.sides:
+            pairs, weights = self.pairs[side.space]
+            keys, partners = (pairs if side.is_first else pairs[:, ::-1]).T
+            acting = side.used[keys]
+            active_pairs.add_to_side(
+                side.own.arrays,
+                side.other.arrays,
+                model.literals.n_samples[side.space],
+                keys[acting],
+                partners[acting],
+                weights[acting],
+                holds,
+                scores,
+            )
+        model.literals.add(scores, out)
+        return out
+
+    def free_energy(self, q: np.ndarray) -> float:
+        """`-H(q) - E_q(score)` of flat node tables: `KL(q || p)`, less the log partition."""
+        # What joins two variables is in the field of both.
+        return float((xlogy(q, q) - q * (self.nodes + 0.5 * self.field(self.model.everywhere, q))).sum())
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """Edges with as many states at their own ends and at their other ends, as they act on their own.
+
+    Args:
+        own, other: flat states of the ends, shapes (n, n_own) and (n, n_other).
+        cells: in flat edge tables, shape (n, n_own, n_other).
+        is_first: whether the own ends are the edges' first.
+    """
+
+    own: np.ndarray
+    other: np.ndarray
+    cells: np.ndarray
+    is_first: bool
+
+    def add(self, tables: np.ndarray, q: np.ndarray, out: np.ndarray) -> None:
+        """Adds to flat node tables the expected tables of the edges."""
+        expected = np.einsum("nij,nj->ni", tables[self.cells], q[self.other])
+        out += np.bincount(self.own.ravel(), expected.ravel(), minlength=len(out))
+
+    def joint(self, q: np.ndarray) -> np.ndarray:
+        """Products of the ends' distributions, of the shape of `cells`."""
+        return np.asarray(q[self.own][:, :, None] * q[self.other][:, None, :])
+
+
+@dataclass(frozen=True)
+class OwnSide:
+    """Some cells of one side of a space, as the other side acts on them.
+
+    Args:
+        space: its number.
+        is_first: whether they are of its first side.
+        used: the keys that have cells among them, shape (n_keys,), bool.
+    """
+
+    space: int
+    is_first: bool
+    own: Side
+    other: Side
+    used: np.ndarray
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that are updated at once, and what acts on them.
+
+    Args:
+        cells: their flat states, ascending.
+        state_start: where each node's states begin among these, shape (n + 1,).
+        bundles: of the edges that have an own end here.
+        sides: of the spaces, that have cells here.
+    """
+
+    cells: np.ndarray
+    state_start: np.ndarray
+    bundles: tuple[Bundle, ...]
+    sides: tuple[OwnSide, ...] = field(repr=False)
+
+    @classmethod
+    def of(cls, graph: ReducedGraph, literals: Literals, here: np.ndarray) -> Region:
+        """Of some nodes, shape (n_nodes,), bool."""
+        sides = []
+        for number, (first, second) in enumerate(literals.sides):
+            for is_first, whole, other in ((True, first, second), (False, second, first)):
+                own = whole.only(here[whole.variable % graph.n_nodes])
+                if len(own.sample):
+                    sides.append(OwnSide(number, is_first, own, other, np.diff(own.start) > 0))
+        state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))
+        cells = np.flatnonzero(np.repeat(here, graph.cardinality))
+        return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
+
+
+def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[Bundle]:
+    """The edges with ends at some nodes, once for each such end."""
+    out = []
+    sizes = graph.cardinality[graph.edges]
+    for k, other_k in np.unique(sizes, axis=0):
+        alike = (sizes == (k, other_k)).all(axis=1)
+        table = np.arange(k * other_k).reshape(k, other_k)
+        for is_first in (True, False):
+            own, other = (0, 1) if is_first else (1, 0)
+            edges = np.flatnonzero(alike & here[graph.edges[:, own]])
+            if len(edges):
+                ends = [
+                    graph.state_start[graph.edges[edges, end], None] + np.arange(n) for end, n in ((0, k), (1, other_k))
+                ]
+                cells = graph.table_start[edges, None, None] + (table if is_first else table.T)
+                out.append(Bundle(ends[own], ends[other], cells, is_first))
+    return out
+
+
+def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairSpace]) -> np.ndarray:
+    """Blocks for `ContrastiveDivergence.of`: nodes that candidates speak of under the same key, and that no edge joins.
+
+    Candidates join different keys for the most part, so that a sweep over these blocks goes from each variable to the next as
+    sequential mean field does.
+
+    Returns:
+        shape (n_nodes,), int64.
+    """
+    key = np.zeros(base.n_nodes, dtype=np.int64)
+    known = np.zeros(base.n_nodes, dtype=bool)
+    n = 1
+    for space in spaces:
+        for side in (space.first, space.second):
+            node = np.searchsorted(base.variables, side.variable)
+            new = ~known[node]
+            key[node[new]] = n + side.key[new]
+            known[node] = True
+            n += side.n_keys
+    return np.asarray(np.unique(key * (base.n_nodes + 1) + _apart(base.n_nodes, base.edges), return_inverse=True)[1])
+
+
+def _apart(n: int, edges: np.ndarray) -> np.ndarray:
+    """A number for each of n nodes that is not that of any neighbour: rounds of Luby (1986), in an order drawn once for all."""
+    rank = np.random.default_rng(0).permutation(n)
+    later = np.where(rank[edges[:, 0]] > rank[edges[:, 1]], edges[:, 0], edges[:, 1])
+    out = np.full(n, -1)
+    number, left = 0, np.ones(len(edges), dtype=bool)
+    while (out < 0).any():
+        free = out < 0
+        free[later[left]] = False
+        out[free] = number
+        number, left = number + 1, left & ~free[edges].any(axis=1)
+    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import cached_property
 
 import numpy as np
 
@@ -52,10 +53,18 @@ class Side:
         """What kernels take: where keys begin, samples, variables."""
         return self.start, self.sample, self.variable
 
-    @property
+    @cached_property
     def key(self) -> np.ndarray:
         """Of each cell, int32."""
         return np.repeat(np.arange(self.n_keys, dtype=np.int32), np.diff(self.start))
+
+    @cached_property
+    def by_sample(self) -> Side:
+        """The same cells ascending by sample and then by key: its `start` is of samples, and its `sample` is the key."""
+        order = np.argsort(self.sample, kind="stable")
+        n_samples = int(self.sample.max(initial=-1)) + 1
+        start = np.concatenate(([0], np.cumsum(np.bincount(self.sample, minlength=n_samples), dtype=np.int64)))
+        return Side(start, self.key[order], self.variable[order], self.truth)
 
     def only(self, cells: np.ndarray) -> Side:
         """Some of the cells, shape (n_cells,), bool."""

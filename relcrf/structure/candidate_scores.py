@@ -7,7 +7,7 @@ equation 13; Grafting: Perkins, Lacker & Theiler (2003).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -48,6 +48,9 @@ class Scorer:
     least_error: float = 0.0
     least_signal: float = 0.0
     exhaustive: bool = False
+    _kept: dict[tuple[int, int | None], tuple[np.ndarray, Sparse, Side]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def best(
         self,
@@ -94,20 +97,30 @@ class Scorer:
                 _table(side, values[side.variable], space.n_samples) for side in sides for values in (errors, holds)
             )
             return all_products(a, b, c, d, relation, least, n)
-        error, signal = self._entries(sides[0], errors, holds, None)
-        other_error, other_signal = self._entries(sides[1], errors, holds, space.n_samples)
+        (error, signal), (other_error, other_signal) = (
+            (self._errors(side, errors, n_samples), self._signals(side, holds, n_samples))
+            for side, n_samples in zip(sides, (None, space.n_samples), strict=True)
+        )
         return top_products(error, signal, other_error, other_signal, relation, least, n)
 
-    def _entries(
-        self, side: Side, errors: np.ndarray, holds: np.ndarray, n_samples: int | None
-    ) -> tuple[Sparse, Sparse]:
-        """The large errors and the large signals of a side, by key, or by sample where their number is given."""
-        error, held = errors[side.variable], holds[side.variable]
-        signal = held - _key_means(side, held)
-        return (
-            _matrix(side, error, np.abs(error) > self.least_error, n_samples),
-            _matrix(side, signal, np.abs(signal) > self.least_signal, n_samples),
-        )
+    def _errors(self, side: Side, errors: np.ndarray, n_samples: int | None) -> Sparse:
+        """The large errors of a side, by key, or by sample where their number is given."""
+        cells = side if n_samples is None else side.by_sample
+        return _large(cells, errors[cells.variable], self.least_error, n_samples)
+
+    def _signals(self, side: Side, holds: np.ndarray, n_samples: int | None) -> Sparse:
+        """The large signals of a side, likewise. Those of labels stay the same from round to round, and are kept."""
+        known = self._kept.get((id(side), n_samples))
+        if known is not None and known[0] is holds:
+            return known[1]
+        cells, means = side, _key_means(side, holds[side.variable])
+        key = side.key
+        if n_samples is not None:
+            cells = side.by_sample
+            key = cells.sample
+        found = _large(cells, holds[cells.variable] - means[key], self.least_signal, n_samples)
+        self._kept[id(side), n_samples] = holds, found, side
+        return found
 
 
 def _table(side: Side, values: np.ndarray, n_samples: int) -> np.ndarray:
@@ -118,19 +131,21 @@ def _table(side: Side, values: np.ndarray, n_samples: int) -> np.ndarray:
 
 
 def _key_means(side: Side, values: np.ndarray) -> np.ndarray:
-    """For each cell the mean of the values of its key, shape (n_cells,)."""
+    """The mean of the values of each key's cells, shape (n_keys,)."""
     sizes = np.diff(side.start)
     totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))
     means = np.divide(totals, sizes, where=sizes > 0, out=np.zeros(len(sizes)))
-    return np.repeat(means.astype(values.dtype), sizes)
+    return means.astype(values.dtype)
 
 
-def _matrix(side: Side, values: np.ndarray, kept: np.ndarray, n_samples: int | None) -> Sparse:
-    """Some cells of a side as a matrix by key, or by sample where their number is given."""
-    if n_samples is None:
-        start = np.concatenate(([0], np.cumsum(kept)))[side.start]
-        return Sparse(start.astype(np.int64), side.sample[kept], values[kept])
-    sample = side.sample[kept]
-    order = np.argsort(sample, kind="stable")
-    start = np.concatenate(([0], np.cumsum(np.bincount(sample, minlength=n_samples), dtype=np.int64)))
-    return Sparse(start, side.key[kept][order], values[kept][order])
+def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) -> Sparse:
+    """The cells with larger values than the least, as a matrix.
+
+    Args:
+        n_rows: how many rows it has at least; rows beyond the cells' are empty.
+    """
+    kept = np.abs(values) > least
+    start = np.concatenate(([0], np.cumsum(kept)))[cells.start].astype(np.int64)
+    if n_rows is not None:
+        start = np.append(start, np.full(n_rows + 1 - len(start), start[-1]))
+    return Sparse(start, cells.sample[kept], values[kept])

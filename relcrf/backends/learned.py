@@ -25,7 +25,7 @@ class LearnedModel:
         templates: what the weights' numbers mean.
         vocabulary: the values of the open domains, in the order of their codes.
         summary: figures about the training.
-        log: for each iteration of each stage: stage, iteration, value and gradient.
+        log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
         converged: whether every optimisation did.
     """
 

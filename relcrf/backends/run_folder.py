@@ -146,7 +146,13 @@ class Checkpoints(Monitor):
     def step(self, stage: str, state: State, max_iterations: int) -> None:
         self.latest = (stage, state)
         self.log.append(
-            {"stage": stage, "iteration": state.iteration, "value": state.value, "gradient": state.gradient_norm}
+            {
+                "stage": stage,
+                "iteration": state.iteration,
+                "value": state.value,
+                "gradient": state.gradient_norm,
+                "weights": int(np.count_nonzero(state.point)),
+            }
         )
         if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
             self.save()

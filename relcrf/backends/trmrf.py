@@ -20,7 +20,7 @@ from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
-from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.gains import worth
@@ -51,6 +51,8 @@ class TrMrfBackend(AbstractBackend):
         hold: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops when no
             candidate is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
+        fill: of `pseudo`, how many times unlabelled variables are filled in with their probabilities under what was learned,
+            given all labels, as neighbours alone, and all is learned anew from there; 0 leaves them out.
         inference: a method that has marginals, by name; see docs/inference.
         seed: of what is held out, and of methods that draw.
     """
@@ -72,6 +74,7 @@ class TrMrfBackend(AbstractBackend):
     tolerance: float = 1e-4
     hold: float = 0.0
     patience: int = 5
+    fill: int = 0
     inference: str = "mf"
     seed: int = 0
 
@@ -88,6 +91,9 @@ class TrMrfBackend(AbstractBackend):
         if self.hold >= 1:
             message = f"setting 'hold' of backend '{self.name}' cannot be {self.hold:g}"
             raise UsageError(Diagnostic("E305", message, hint="it takes a share of the labels, below 1"))
+        if self.fill and self.objective == "cd":
+            message = f"setting 'fill' of backend '{self.name}' cannot be {self.fill} with objective=cd"
+            raise UsageError(Diagnostic("E305", message, hint="use unlabelled=infer"))
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         if isinstance(problem, ShardedProblem):
@@ -108,46 +114,87 @@ class TrMrfBackend(AbstractBackend):
         unary = maximise_likelihood(
             "unary", layout, labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
         )
-        likelihood = _likelihood(labelled)
-        everything = self._divergence(problem) if self.objective == "cd" else likelihood
-        trained = np.random.default_rng(self.seed).random(everything.base.n_nodes) >= self.hold
-        spaces = _spaces(problem)
-        induction = self._induction(replace(everything, trained=trained), spaces)
-        chosen = Chosen.everything(spaces) if self.structure == "full" else Chosen.none()
-        point = np.append(unary.point + (start - layout.initial()), np.zeros(len(chosen)))
-        state = self._stage("induction", induction, point, chosen, monitor)
-        stages = [("unary", unary), ("induction", state)]
-        chosen = Chosen.of(state.kept["chosen"])
-        if self.hold:
-            last = replace(induction, model=everything, batch=None)
-            state = self._stage("weights", last, state.point, chosen, monitor)
-            stages.append(("weights", state))
-        n_base = layout.size
-        weights = state.point[n_base:]
-        value = worth(likelihood.having(chosen), _spaces(labelled), state.point)
-        kept, pairs = [np.arange(n_base)], {}
-        for number, space in enumerate(problem.candidates):
-            places = chosen.places(number)
-            places = places[weights[places] != 0.0]
-            places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
-            if len(places):
-                pairs[space.name] = chosen.pairs(places)
-                kept.append(n_base + places)
-        order = np.concatenate(kept)
-        gain, support = (np.concatenate((np.zeros(n_base), each))[order] for each in (value.gain, value.support))
-        summary: dict[str, float | int | str] = {
-            "variables": everything.base.n_nodes,
-            "hidden": int(hidden.sum()),
-            "candidates": sum(space.n_pairs for space in problem.candidates),
-            "chosen": len(order) - n_base,
-        }
-        vectors = {"weights": state.point[order], "gain": gain, "support": support}
-        return Learned(vectors, tuple(stages), summary, pairs)
+        stages, point = [("unary", unary)], unary.point + (start - layout.initial())
+        likelihood = self._likelihood(labelled, None)
+        model = self._divergence(problem) if self.objective == "cd" else likelihood
+        chosen = Chosen.none()
+        if self.structure == "full":
+            chosen = Chosen.everything(problem.candidates)
+            point = np.append(point, np.zeros(len(chosen)))
+        for number in range(self.fill + 1):
+            if number:
+                model = likelihood = self._likelihood(problem, self._filled(problem, chosen, point))
+            ending = f"_{number + 1}" if number else ""
+            for name, state in self._learn(model, problem.candidates, point, chosen, ending, monitor):
+                stages.append((name, state))
+                point, chosen = state.point, Chosen.of(state.kept["chosen"])
+        return self._learned(problem, likelihood, point, chosen, stages)
+
+    def _likelihood(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
+        """The model of the labels with nothing chosen, and unlabelled variables as they are filled in; or without these."""
+        present = problem.roles == Role.FREE
+        if filled is not None:
+            present[filled.variables] = True
+        base = blanket_graph(problem.graph, problem.roles, problem.states)
+        spaces = tuple(space.only(present) for space in problem.candidates)
+        return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled)
 
     def _divergence(self, problem: Problem) -> ContrastiveDivergence:
-        base, spaces = problem.reduced(self.name), _spaces(problem)
+        base = problem.reduced(self.name)
+        spaces = tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
         blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
         return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
+
+    def _filled(self, problem: Problem, chosen: Chosen, point: np.ndarray) -> NodeTables:
+        """The unlabelled variables' probabilities under a model, given all labels."""
+        roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
+        asked = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
+        pairs, order = _by_space(problem, chosen, point)
+        found = self.infer(asked.having(pairs), {"weights": point[order]})
+        return NodeTables(found.variables, found.state_start, found.marginals)
+
+    def _learn(
+        self,
+        model: InducedLikelihood | ContrastiveDivergence,
+        spaces: tuple[PairSpace, ...],
+        point: np.ndarray,
+        chosen: Chosen,
+        ending: str,
+        monitor: Monitor,
+    ) -> list[tuple[str, State]]:
+        """The stages of one pass; the last has what was learned.
+
+        Args:
+            ending: of their names.
+        """
+        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.hold
+        induction = self._induction(replace(model, trained=trained), spaces)
+        state = self._stage(f"induction{ending}", induction, point, chosen, monitor)
+        stages = [(f"induction{ending}", state)]
+        if self.hold:
+            last, chosen = replace(induction, model=model, batch=None), Chosen.of(state.kept["chosen"])
+            stages.append((f"weights{ending}", self._stage(f"weights{ending}", last, state.point, chosen, monitor)))
+        return stages
+
+    def _learned(
+        self,
+        problem: Problem,
+        likelihood: InducedLikelihood,
+        point: np.ndarray,
+        chosen: Chosen,
+        stages: list[tuple[str, State]],
+    ) -> Learned:
+        """The candidates whose weights are not 0, with what they are worth."""
+        value, none = worth(likelihood.having(chosen), problem.candidates, point), np.zeros(likelihood.n_base)
+        pairs, order = _by_space(problem, chosen, point)
+        summary: dict[str, float | int | str] = {
+            "variables": likelihood.base.n_nodes,
+            "hidden": int(((problem.roles == Role.FREE) & (problem.states < 0)).sum()),
+            "candidates": sum(space.n_pairs for space in problem.candidates),
+            "chosen": len(order) - likelihood.n_base,
+        }
+        vectors = {"weights": point, "gain": np.append(none, value.gain), "support": np.append(none, value.support)}
+        return Learned({name: vector[order] for name, vector in vectors.items()}, tuple(stages), summary, pairs)
 
     def _stage(self, name: str, induction: Induction, point: np.ndarray, chosen: Chosen, monitor: Monitor) -> State:
         """A stage from where the monitor remembers it, or else from its beginning."""
@@ -183,11 +230,17 @@ def _joined_by_unlabelled(problem: Problem) -> Problem:
     return replace(problem, roles=roles, states=np.where(left_out, -1, problem.states))
 
 
-def _spaces(problem: Problem) -> tuple[PairSpace, ...]:
-    """The candidates between free variables."""
-    return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
-
-
-def _likelihood(problem: Problem) -> InducedLikelihood:
-    base = blanket_graph(problem.graph, problem.roles, problem.states)
-    return InducedLikelihood.of(base, problem.states[base.variables], _spaces(problem))
+def _by_space(problem: Problem, chosen: Chosen, point: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The chosen of weights other than 0: the pairs of each space by its name, ascending, and the places of their weights in
+    `point`, with those of the base before them.
+    """
+    n_base = problem.graph.layout.size
+    kept, pairs = [np.arange(n_base)], {}
+    for number, space in enumerate(problem.candidates):
+        places = chosen.places(number)
+        places = places[point[n_base + places] != 0.0]
+        places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
+        if len(places):
+            pairs[space.name] = chosen.pairs(places)
+            kept.append(n_base + places)
+    return pairs, np.concatenate(kept)

@@ -116,7 +116,7 @@ def _note_left_out(bound: Bound) -> None:
     reasons = (
         (candidates, "candidates", "no part of the graph; backend trmrf chooses among them"),
         (gates, "gates of", "left out, for no backend of this version has gates"),
-        (lasso, "l1 of", "not applied, for no backend of this version has it"),
+        (lasso, "l1 of", "applied by backend trmrf alone"),
     )
     for names, what, why in reasons:
         text = f"{what} {listing(names)}: {why}"

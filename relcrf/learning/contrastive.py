@@ -73,7 +73,7 @@ class ContrastiveDivergence(AbstractInduced):
             blocks: the block of each node, shape (n_nodes,), integers. They are updated in ascending order, each from the
                 newest distributions of the others; None updates all nodes at once.
         """
-        literals = Literals.of(base, spaces)
+        literals = Literals.of(base, spaces, np.empty(0, dtype=np.int64))
         numbers = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
         regions = tuple(Region.of(base, literals, numbers == block) for block in np.unique(numbers))
         trained = np.ones(base.n_nodes, dtype=bool)
@@ -299,7 +299,7 @@ class Region:
         sides = []
         for number, (first, second) in enumerate(literals.sides):
             for is_first, whole, other in ((True, first, second), (False, second, first)):
-                own = whole.only(here[whole.variable % graph.n_nodes])
+                own = whole.only(here[whole.variable % literals.n_places])
                 if len(own.sample):
                     sides.append(OwnSide(number, is_first, own, other, np.diff(own.start) > 0))
         state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))

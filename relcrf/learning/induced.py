@@ -75,6 +75,15 @@ class Chosen:
         return np.stack((self.first[places], self.second[places]), axis=1)
 
 
+@dataclass(frozen=True)
+class NodeTables:
+    """Some variables, shape (n,), and a flat table of each, from `state_start`, shape (n + 1,)."""
+
+    variables: np.ndarray
+    state_start: np.ndarray
+    tables: np.ndarray
+
+
 class AbstractInduced(ABC):
     """An objective of models with features chosen out of spaces: a function of the weights of the base, then of the chosen.
 
@@ -149,6 +158,8 @@ class InducedLikelihood(AbstractInduced):
         literals: of the spaces.
         chosen: what of the spaces is in the model.
         trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
+        filled: what literals of variables without a label count as, their expectations, shape (literals.size,): such
+            variables are neighbours of candidates, and no more.
     """
 
     base: ReducedGraph
@@ -156,13 +167,30 @@ class InducedLikelihood(AbstractInduced):
     literals: Literals
     chosen: Chosen
     trained: np.ndarray
+    filled: np.ndarray
 
     @classmethod
-    def of(cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...]) -> InducedLikelihood:
-        """With nothing chosen, trained on all nodes. `states` has shape (n_nodes,), all observed."""
+    def of(
+        cls,
+        base: ReducedGraph,
+        states: np.ndarray,
+        spaces: tuple[PairSpace, ...],
+        outside: NodeTables | None = None,
+    ) -> InducedLikelihood:
+        """With nothing chosen, trained on all nodes.
+
+        Args:
+            states: shape (n_nodes,), all observed.
+            spaces: over variables that are nodes, or outside.
+            outside: variables without a label, and their probabilities.
+        """
         observed = np.zeros(int(base.state_start[-1]))
         observed[base.state_start[:-1] + states] = 1.0
-        return cls(base, observed, Literals.of(base, spaces), Chosen.none(), np.ones(base.n_nodes, dtype=bool))
+        literals = Literals.of(base, spaces, np.empty(0, dtype=np.int64) if outside is None else outside.variables)
+        filled = np.zeros(literals.size)
+        if outside is not None:
+            filled = literals.expectations_outside(outside.state_start, outside.tables)
+        return cls(base, observed, literals, Chosen.none(), np.ones(base.n_nodes, dtype=bool), filled)
 
     def having(self, chosen: Chosen) -> InducedLikelihood:
         other = replace(self, chosen=chosen)
@@ -183,7 +211,7 @@ class InducedLikelihood(AbstractInduced):
 
     @cached_property
     def holds(self) -> np.ndarray:
-        return self.literals.expectations(self.observed)
+        return np.asarray(self.literals.expectations(self.observed) + self.filled)
 
     @property
     def n_base(self) -> int:

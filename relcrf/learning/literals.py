@@ -14,12 +14,14 @@ from relcrf.kernels.threads import frozen
 
 @dataclass(frozen=True)
 class Literals:
-    """Every literal of some spaces, on every node; `literal * n_nodes + node` is its number.
+    """Every literal of some spaces, on every node and on some variables outside of the graph, which come after the nodes:
+    `literal * n_places + place` is its number.
 
     Args:
         truths: of each literal in each state.
         state_start: of the nodes' states in flat tables, shape (n_nodes + 1,).
-        nodes: of each literal those that some cell speaks of, ascending.
+        nodes, outside: of each literal the nodes, and the variables outside by their place among these, that some cell speaks
+            of, ascending.
         sides: of each space; their `variable` is the number of a literal on a node.
         n_samples: of each space.
     """
@@ -27,32 +29,41 @@ class Literals:
     state_start: np.ndarray
     truths: tuple[np.ndarray, ...]
     nodes: tuple[np.ndarray, ...]
+    outside: tuple[np.ndarray, ...]
+    n_places: int
     sides: tuple[tuple[Side, Side], ...]
     n_samples: tuple[int, ...]
 
     @classmethod
-    def of(cls, graph: ReducedGraph, spaces: tuple[PairSpace, ...]) -> Literals:
-        """The literals of spaces all of whose variables are nodes."""
-        node_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
-        node_of[graph.variables] = np.arange(graph.n_nodes, dtype=np.int32)
+    def of(cls, graph: ReducedGraph, spaces: tuple[PairSpace, ...], outside: np.ndarray) -> Literals:
+        """The literals of spaces all of whose variables are nodes or among those outside, shape (n_outside,)."""
+        place_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
+        variables = np.concatenate((graph.variables, outside))
+        place_of[variables] = np.arange(len(variables), dtype=np.int32)
         truths: list[np.ndarray] = []
-        nodes: list[np.ndarray] = []
+        places: list[np.ndarray] = []
         sides = []
         for space in spaces:
             numbered = []
             for side in (space.first, space.second):
-                at = node_of[side.variable]
-                assert at.min(initial=0) >= 0, "a cell speaks of a variable that is no node"
+                at = place_of[side.variable]
+                assert at.min(initial=0) >= 0, "a cell speaks of a variable that is nowhere"
                 literal = next((k for k, truth in enumerate(truths) if np.array_equal(truth, side.truth)), len(truths))
                 if literal == len(truths):
                     truths.append(side.truth)
-                    nodes.append(np.empty(0, dtype=np.int32))
-                nodes[literal] = np.union1d(nodes[literal], at)
-                numbered.append(replace(side, variable=(at + literal * graph.n_nodes).astype(np.int32)))
+                    places.append(np.empty(0, dtype=np.int32))
+                places[literal] = np.union1d(places[literal], at)
+                numbered.append(replace(side, variable=(at + literal * len(variables)).astype(np.int32)))
             sides.append((numbered[0], numbered[1]))
-        n_samples = tuple(space.n_samples for space in spaces)
-        start, places = frozen(graph.state_start, np.int64), tuple(frozen(at, np.int32) for at in nodes)
-        return cls(start, tuple(frozen(t, np.float64) for t in truths), places, tuple(sides), n_samples)
+        return cls(
+            frozen(graph.state_start, np.int64),
+            tuple(frozen(truth, np.float64) for truth in truths),
+            tuple(frozen(at[at < graph.n_nodes], np.int32) for at in places),
+            tuple(frozen(at[at >= graph.n_nodes] - graph.n_nodes, np.int32) for at in places),
+            len(variables),
+            tuple(sides),
+            tuple(space.n_samples for space in spaces),
+        )
 
     @property
     def n_nodes(self) -> int:
@@ -61,17 +72,24 @@ class Literals:
     @property
     def size(self) -> int:
         """How many numbers there are."""
-        return len(self.truths) * self.n_nodes
+        return len(self.truths) * self.n_places
 
     def expectations(self, tables: np.ndarray) -> np.ndarray:
-        """Of each literal on each node under flat node tables of probabilities, or of anything else; shape (size,)."""
-        out, tables = np.zeros((len(self.truths), self.n_nodes)), frozen(tables, np.float64)
+        """Of each literal on each node under flat node tables of probabilities, or of anything else; 0 outside. Shape (size,)."""
+        out, tables = np.zeros((len(self.truths), self.n_places)), frozen(tables, np.float64)
         for row, nodes, truth in zip(out, self.nodes, self.truths, strict=True):
             conditionals.expect_literal(nodes, self.state_start, truth, tables, row)
         return out.ravel()
 
+    def expectations_outside(self, state_start: np.ndarray, tables: np.ndarray) -> np.ndarray:
+        """The same of the variables outside, from flat tables of theirs; 0 on nodes. Shape (size,)."""
+        out, start = np.zeros((len(self.truths), self.n_places)), frozen(state_start, np.int64)
+        for row, places, truth in zip(out, self.outside, self.truths, strict=True):
+            conditionals.expect_literal(places, start, truth, frozen(tables, np.float64), row[self.n_nodes :])
+        return out.ravel()
+
     def add(self, scores: np.ndarray, tables: np.ndarray) -> None:
         """Adds to flat node tables the scores of each literal where it holds."""
-        rows = frozen(scores, np.float64).reshape(len(self.truths), self.n_nodes)
+        rows = frozen(scores, np.float64).reshape(len(self.truths), self.n_places)
         for row, nodes, truth in zip(rows, self.nodes, self.truths, strict=True):
             conditionals.add_literal(nodes, self.state_start, truth, row, tables)

@@ -120,9 +120,9 @@ def _table(side: Side, values: np.ndarray, n_samples: int) -> np.ndarray:
 def _key_means(side: Side, values: np.ndarray) -> np.ndarray:
     """For each cell the mean of the values of its key, shape (n_cells,)."""
     sizes = np.diff(side.start)
-    totals = np.add.reduceat(np.append(values, 0.0), np.minimum(side.start[:-1], len(values)))
+    totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))
     means = np.divide(totals, sizes, where=sizes > 0, out=np.zeros(len(sizes)))
-    return np.repeat(means, sizes)
+    return np.repeat(means.astype(values.dtype), sizes)
 
 
 def _matrix(side: Side, values: np.ndarray, kept: np.ndarray, n_samples: int | None) -> Sparse:

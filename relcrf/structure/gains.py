@@ -27,7 +27,7 @@ class Worth:
 def worth(model: InducedLikelihood, spaces: Sequence[PairSpace], point: np.ndarray) -> Worth:
     """What the chosen candidates of a model are worth at some weights."""
     gain, support = np.zeros(len(model.chosen)), np.zeros(len(model.chosen))
-    probability = model.literals.expectations(model.residual(point)[1] + model.observed)
+    probability = model.literals.expectations(model.residual(point)[1] + model.observed) + model.filled
     for number, (space, sides) in enumerate(zip(spaces, model.literals.sides, strict=True)):
         places = model.chosen.places(number)
         placed = replace(space, first=sides[0], second=sides[1])
@@ -36,7 +36,11 @@ def worth(model: InducedLikelihood, spaces: Sequence[PairSpace], point: np.ndarr
         one, other = sides[0].variable[rows], sides[1].variable[columns]
         support[places] = np.bincount(which, model.holds[one] * model.holds[other], minlength=len(places))
         for own, neighbour in ((one, other), (other, one)):
-            gain[places] += _gain(which, own, model.holds[neighbour], weights, probability, model.holds)
+            # A variable without a label is a neighbour and no target.
+            target = own % model.literals.n_places < model.literals.n_nodes
+            gain[places] += _gain(
+                which[target], own[target], model.holds[neighbour[target]], weights, probability, model.holds
+            )
     return Worth(gain, support)
 
 

@@ -184,6 +184,21 @@ def test_held_out_labels_stop_it(plain):
     assert {("t00", "t01"), ("t02", "t03"), ("t04", "t05")} <= keys(fit)
 
 
+def test_unlabelled_things_are_filled_in(plain):
+    """Where the hidden ones are neighbours, there are more samples to learn from, and they count by how probable they are."""
+    model, grounding = plain
+    hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.4
+    fits = [api.fit(model, grounding, "trmrf", hidden=hidden, l1=12.0, fill=fill) for fill in (0, 2)]
+    assert "induction_3_status" in fits[1].summary and "induction_2_status" not in fits[0].summary
+    supports = []
+    for fit in fits:
+        info, n = fit.learned.templates[-1], grounding.graph.layout.size
+        supports.append(dict(zip(info.keys.values, fit.learned.vectors["support"][n:], strict=True)))
+    for key in (("t00", "t01"), ("t02", "t03"), ("t04", "t05")):
+        assert supports[0][key] % 1 == 0 and supports[1][key] > supports[0][key] + 5
+    assert any(support % 1 for support in supports[1].values())
+
+
 def test_a_run_folder_predicts_the_same_on_other_tables(traits, tmp_path):
     model, grounding = traits
     fit = api.fit(model, grounding, "trmrf", l1=1.0)
@@ -205,7 +220,7 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
 @pytest.mark.parametrize(
     ("settings", "stops"),
     [
-        ({}, (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2))),
+        ({"fill": 1}, (("unary", 2), ("induction", 3), ("induction", 6), ("weights", 2), ("induction_2", 2))),
         (CONTRASTIVE, (("unary", 2), ("induction", 2), ("weights", 3))),
     ],
     ids=["pseudo", "cd"],
@@ -272,6 +287,7 @@ def test_what_it_refuses(plain):
         {"cd_steps": 0},
         {"unlabelled": "infer"},
         {"objective": "cd", "unlabelled": "magic"},
+        {"objective": "cd", "fill": 1},
     ):
         with pytest.raises(UsageError, match="E305"):
             api.fit(model, grounding, "trmrf", **settings)

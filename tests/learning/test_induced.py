@@ -11,7 +11,7 @@ from relcrf import api
 from relcrf.backends.pseudo import Blankets
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import Role
-from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.gains import worth
 
@@ -73,6 +73,41 @@ def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
     value, gradient = world.model(world.point)
     assert sum(part[0] for part in parts) == pytest.approx(value, rel=1e-12)
     np.testing.assert_allclose(sum(part[1] for part in parts), gradient, atol=1e-9)
+
+
+def test_filled_variables_are_neighbours_and_no_targets(world):
+    """Filled in with their labels, they are what clamped ones are to the others; half filled in, half of each."""
+    problem, block = world.problem, world.problem.roles == Role.FREE
+    rng = np.random.default_rng(2)
+    # Traits alone, which no template joins: those of the base need the labels of their neighbours.
+    traits = np.isin(np.arange(len(block)), np.concatenate([s.first.variable for s in problem.candidates[:1]]))
+    out = block & traits & (rng.random(len(block)) < 0.3)
+    roles = np.where(out, Role.ABSENT, problem.roles).astype(np.int8)
+    base = blanket_graph(problem.graph, roles, problem.states)
+    outside = np.flatnonzero(out)
+    labels = np.eye(2)[problem.states[outside]]
+    spaces = tuple(space.only(block) for space in problem.candidates)
+
+    def model(tables):
+        filled = NodeTables(outside, 2 * np.arange(len(outside) + 1), tables.ravel())
+        return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled).having(world.chosen)
+
+    clamped = replace(problem, roles=np.where(out, Role.CLAMPED, problem.roles).astype(np.int8), candidates=spaces)
+    pairs = {s.name: world.chosen.pairs(world.chosen.places(k)) for k, s in enumerate(spaces)}
+    value, gradient = clamped.having(pairs).sum_of(Blankets())(world.point)
+    found, found_gradient = model(labels)(world.point)
+    assert found == pytest.approx(value, rel=1e-12)
+    order = world.expanded(world.chosen, world.point)[2]
+    np.testing.assert_allclose(found_gradient[order], gradient, atol=1e-9)
+    soft = model(0.5 * labels + 0.25)
+    step = np.zeros(len(world.point))
+    step[-1] = 1e-5
+    slope = (soft(world.point + step)[0] - soft(world.point - step)[0]) / 2e-5
+    assert soft(world.point)[1][-1] == pytest.approx(slope, abs=1e-5)
+    without = world.point.copy()
+    without[-1] = 0.0
+    gain = worth(soft, spaces, world.point).gain[-1]
+    assert gain == pytest.approx(soft(without)[0] - soft(world.point)[0], abs=1e-8)
 
 
 def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):

@@ -12,7 +12,7 @@ import pytest
 import relcrf
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
-import networks
+import sparse_networks
 
 
 def probabilities(network):
@@ -23,10 +23,10 @@ def probabilities(network):
     return potential / potential.sum(), every
 
 
-@pytest.mark.parametrize("draw", [networks.gibbs, networks.exact])
+@pytest.mark.parametrize("draw", [sparse_networks.gibbs, sparse_networks.exact])
 @pytest.mark.parametrize("block", [None, 3])
 def test_rows_are_drawn_as_often_as_they_are_likely(draw, block):
-    network = networks.make_network(7, np.random.default_rng(1), block)
+    network = sparse_networks.make_network(7, np.random.default_rng(1), block)
     assert len(network.edges) >= 4
     wanted, every = probabilities(network)
     on = draw(network, 200_000, np.random.default_rng(2))
@@ -38,7 +38,7 @@ def test_rows_are_drawn_as_often_as_they_are_likely(draw, block):
 
 
 def test_a_network_is_sparse_and_pulls_both_ways():
-    network = networks.make_network(2_000, np.random.default_rng(0))
+    network = sparse_networks.make_network(2_000, np.random.default_rng(0))
     assert len(network.edges) == 2_500
     assert (network.edges[:, 0] < network.edges[:, 1]).all()
     assert len(np.unique(network.edges, axis=0)) == 2_500
@@ -48,11 +48,11 @@ def test_a_network_is_sparse_and_pulls_both_ways():
 
 
 def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
-    monkeypatch.setattr(networks, "CHUNK", 100_000)
-    network = networks.make_network(20_003, np.random.default_rng(0), block=10)
+    monkeypatch.setattr(sparse_networks, "CHUNK", 100_000)
+    network = sparse_networks.make_network(20_003, np.random.default_rng(0), block=10)
     assert (network.edges[:, 0] // 10 == network.edges[:, 1] // 10).all()
     assert len(network.edges) > 1.1 * 20_003
-    on = networks.exact(network, 300, np.random.default_rng(1))
+    on = sparse_networks.exact(network, 300, np.random.default_rng(1))
     assert 0.05 < on.mean() < 0.4
     together = (on[:, network.edges[:, 0]] & on[:, network.edges[:, 1]]).mean(axis=0)
     alone = on.mean(axis=0)
@@ -66,16 +66,16 @@ def test_blocks_are_apart_and_many_are_drawn_at_once(monkeypatch):
 
 
 def test_what_hangs_together_is_not_drawn_exactly():
-    network = networks.make_network(100, np.random.default_rng(0))
+    network = sparse_networks.make_network(100, np.random.default_rng(0))
     with pytest.raises(ValueError, match="no more than 12 can be drawn exactly"):
-        networks.exact(network, 10, np.random.default_rng(0))
+        sparse_networks.exact(network, 10, np.random.default_rng(0))
 
 
 def test_the_model_is_trained_on_the_tables():
-    network = networks.make_network(12, np.random.default_rng(0))
+    network = sparse_networks.make_network(12, np.random.default_rng(0))
     rng = np.random.default_rng(1)
-    rows, test = (networks.gibbs(network, n, rng) for n in (200, 50))
-    model = relcrf.parse(networks.MODEL)
+    rows, test = (sparse_networks.gibbs(network, n, rng) for n in (200, 50))
+    model = relcrf.parse(sparse_networks.MODEL)
     assert model.warnings == ()
-    fit = model.fit(relcrf.Dataset(networks.tables(rows)), "pseudo", l2=1.0, max_iterations=20)
-    assert fit.ground(relcrf.Dataset(networks.tables(test))).graph.n_variables == 50 * 12
+    fit = model.fit(relcrf.Dataset(sparse_networks.tables(rows)), "pseudo", l2=1.0, max_iterations=20)
+    assert fit.ground(relcrf.Dataset(sparse_networks.tables(test))).graph.n_variables == 50 * 12

@@ -299,7 +299,7 @@ class Region:
         sides = []
         for number, (first, second) in enumerate(literals.sides):
             for is_first, whole, other in ((True, first, second), (False, second, first)):
-                own = whole.only(here[whole.variable % graph.n_nodes])
+                own = whole.only(here[whole.variable % literals.n_places])
                 if len(own.sample):
                     sides.append(OwnSide(number, is_first, own, other, np.diff(own.start) > 0))
         state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))

@@ -166,3 +166,8 @@ def test_worth_is_what_taking_each_out_costs(world):
     group = world.spaces[number].group(np.array([[a, b]]), np.zeros(1, dtype=int), 1, 0)
     joint = world.problem.states[group.scope[0]] * group.cardinalities[1] + world.problem.states[group.scope[1]]
     assert found.support[0] == group.patterns[joint, 0].sum()
+
+
+def test_worth_of_weights_that_leave_no_doubt(world):
+    found = worth(world.model, world.spaces, 300.0 * world.point)
+    assert np.isfinite(found.gain).all()

@@ -50,7 +50,8 @@ class HeldOut:
         labelled = _labelled(problem)
         held, component = labelled & variables, components(problem.graph, problem.roles)
         _require(0 < held.sum() < labelled.sum(), int(labelled.sum()))
-        return cls(held, not np.intersect1d(component[held], component[labelled & ~held]).size)
+        cut = np.intersect1d(component[held], component[labelled & ~held]).size > 0
+        return cls(held, not (cut or problem.candidates))
 
     @classmethod
     def folds(cls, problem: Problem, n: int, seed: int) -> list[HeldOut]:
@@ -100,8 +101,13 @@ def _labelled(problem: Problem) -> np.ndarray:
 
 
 def _units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
-    """What can be held out, the one that each variable belongs to, shape (n_variables,), and whether they are components."""
+    """What can be held out, the one that each variable belongs to, shape (n_variables,), and whether they are components.
+
+    Candidates may join any: where there are some, variables are held out.
+    """
     labelled = _labelled(problem)
+    if problem.candidates:
+        return np.flatnonzero(labelled), np.arange(len(labelled)), False
     component = components(problem.graph, problem.roles)
     roots, sizes = np.unique(component[labelled], return_counts=True)
     if sizes.max(initial=0) <= LARGEST * labelled.sum():

@@ -272,7 +272,7 @@ def test_the_learned_structure_is_a_model_to_edit(traits):
 def test_selection_and_calibration(plain):
     model, grounding = plain
     found = api.select(grounding, "trmrf", {"l1": (10.0, 1e4)}, max_iterations=40)
-    assert found.settings == {"l1": 10.0}
+    assert found.settings == {"l1": 10.0} and not found.whole
     fit = api.fit(model, grounding, "trmrf", l1=10.0, calibrate=2)
     assert 0.25 <= fit.summary["calibration"] <= 2.0
 

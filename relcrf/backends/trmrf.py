@@ -49,8 +49,8 @@ class TrMrfBackend(AbstractBackend):
         error, signal: thresholds of `cfi`, see `Scorer`.
         batch: how many candidates join in a round. steps: iterations of the optimiser in a round.
         max_iterations, tolerance: of the optimiser, in each stage.
-        hold: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops when no
-            candidate is left.
+        early_stop: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
+            when no candidate is left.
         patience: rounds in which the held-out labels have not become more probable before it stops.
         inference: a method that has marginals, by name; see docs/inference.
         seed: of what is held out, and of methods that draw.
@@ -71,7 +71,7 @@ class TrMrfBackend(AbstractBackend):
     steps: int = 1
     max_iterations: int = 500
     tolerance: float = 1e-4
-    hold: float = 0.0
+    early_stop: float = 0.0
     patience: int = 5
     fill: int = 2
     inference: str = "mf"
@@ -87,8 +87,8 @@ class TrMrfBackend(AbstractBackend):
             if not getattr(self, setting):
                 message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
                 raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
-        if self.hold >= 1:
-            message = f"setting 'hold' of backend '{self.name}' cannot be {self.hold:g}"
+        if self.early_stop >= 1:
+            message = f"setting 'early_stop' of backend '{self.name}' cannot be {self.early_stop:g}"
             raise UsageError(Diagnostic("E305", message, hint="it takes a share of the labels, below 1"))
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
@@ -159,11 +159,11 @@ class TrMrfBackend(AbstractBackend):
         Args:
             ending: of their names.
         """
-        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.hold
+        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.early_stop
         induction = self._induction(replace(model, trained=trained), spaces)
         state = self._stage(f"induction{ending}", induction, point, chosen, monitor)
         stages = [(f"induction{ending}", state)]
-        if self.hold:
+        if self.early_stop:
             last, chosen = replace(induction, model=model, batch=None), Chosen.of(state.kept["chosen"])
             stages.append((f"weights{ending}", self._stage(f"weights{ending}", last, state.point, chosen, monitor)))
         return stages

@@ -176,7 +176,7 @@ def test_thresholds_leave_the_weak_out(plain):
 
 def test_held_out_labels_stop_it(plain):
     model, grounding = plain
-    fit = api.fit(model, grounding, "trmrf", l1=0.01, hold=0.2, batch=2, steps=3, patience=2)
+    fit = api.fit(model, grounding, "trmrf", l1=0.01, early_stop=0.2, batch=2, steps=3, patience=2)
     everything = api.fit(model, grounding, "trmrf", l1=0.01)
     assert fit.summary["induction_status"] == "stopped early" and fit.learned.converged
     assert fit.summary["weights_status"] == "converged"
@@ -230,7 +230,7 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
-    settings = {"l1": 0.5, "batch": 4, "hold": 0.1, "patience": 3, **settings}
+    settings = {"l1": 0.5, "batch": 4, "early_stop": 0.1, "patience": 3, **settings}
     whole = api.fit(model, grounding, "trmrf", **settings)
 
     class Stopped(Exception):
@@ -283,7 +283,7 @@ def test_what_it_refuses(plain):
         {"structure": "magic"},
         {"batch": 0},
         {"steps": 0},
-        {"hold": 1.0},
+        {"early_stop": 1.0},
         {"inference": "dual"},
         {"objective": "magic"},
         {"update": "magic"},
@@ -311,6 +311,9 @@ def test_the_command_exports(tmp_path, capsys, monkeypatch):
     assert text.count("# gain") == answer["summary"]["chosen"] > 2
     assert json.loads((tmp_path / "run" / "run.json").read_text())["vectors"] == ["gain", "support", "weights"]
     assert relcrf_command(capsys, monkeypatch, "check", out)[0] == 0
+    grid = ("-b", "trmrf", "--force", "--select", "l1=4,1000", "--set", "early_stop=0.1")
+    code, answer = json_command(capsys, monkeypatch, *arguments, *grid)
+    assert code == 0 and answer["settings"] == {"l1": 4.0}
     for extra, code in (
         (("-b", "ess", "--export-model", out), "E392"),
         (("-b", "trmrf", "--export-model", "x.txt"), "E312"),

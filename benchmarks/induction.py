@@ -299,7 +299,7 @@ def networks_of_sizes(quick: bool) -> dict[str, Any]:
                 f"{row['cll']:.4f}", f"{row['auc']:.2f}",
             )  # fmt: skip
     console.print(table)
-    wide = in_a_process("--wide", *("2000", "500") if quick else ("100000", "1000"))
+    wide = in_a_process("--wide", *("2000", "500") if quick else ("10000", "1000"))
     console.print(
         f"{wide['states']:,} states, {wide['candidates']:,} candidates, {wide['rows']:,} rows with {wide['share_on']:.1%} on: "
         f"{wide['chosen']:,} chosen in {wide['seconds']:,.0f} s ({wide['cpu_seconds']:,.0f} s of CPU, {wide['peak_mib']:,.0f} "

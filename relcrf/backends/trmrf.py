@@ -20,7 +20,7 @@ from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
-from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
+from relcrf.learning.induced import AbstractInduced, Chosen, InducedLikelihood, NodeTables
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.gains import worth
@@ -192,12 +192,16 @@ class TrMrfBackend(AbstractBackend):
         blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
         return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
 
-    def _stage(self, name: str, induction: Induction, point: np.ndarray, chosen: Chosen, monitor: Monitor) -> State:
+    def _stage(
+        self, name: str, induction: Induction[AbstractInduced], point: np.ndarray, chosen: Chosen, monitor: Monitor
+    ) -> State:
         """A stage from where the monitor remembers it, or else from its beginning."""
         state = monitor.restore(name) or induction.begin(point, chosen)
         return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
 
-    def _induction(self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[PairSpace, ...]) -> Induction:
+    def _induction(
+        self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[PairSpace, ...]
+    ) -> Induction[AbstractInduced]:
         layout = model.base.graph.layout
         strengths = Strengths(
             layout.l1(0.0),

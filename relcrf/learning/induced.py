@@ -84,11 +84,11 @@ class NodeTables:
     tables: np.ndarray
 
 
-class AbstractInduced(ABC):
-    """An objective of models with features chosen out of spaces: a function of the weights of the base, then of the chosen.
+class AbstractGrowing(ABC):
+    """An objective of models that candidates join: a function of the weights of the base, then of the chosen.
 
     Args:
-        chosen: what of the spaces is in the model.
+        chosen: the candidates that are in the model.
     """
 
     exact_gradient: ClassVar[bool] = True
@@ -99,16 +99,6 @@ class AbstractInduced(ABC):
     @abstractmethod
     def n_base(self) -> int:
         """How many weights the base has."""
-
-    @property
-    @abstractmethod
-    def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Of each space its two sides; their `variable` is the place of a literal in `holds`."""
-
-    @property
-    @abstractmethod
-    def holds(self) -> np.ndarray:
-        """Of each literal of each variable whether it holds in the data, 0.0 or 1.0."""
 
     @abstractmethod
     def having(self, chosen: Chosen) -> Self:
@@ -123,6 +113,24 @@ class AbstractInduced(ABC):
         """Value and gradient at weights of shape (n_base + n_chosen,)."""
 
     @abstractmethod
+    def curvature(self) -> np.ndarray:
+        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
+
+
+class AbstractInduced(AbstractGrowing):
+    """One whose candidates come out of spaces, with a number for each literal."""
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[tuple[Side, Side], ...]:
+        """Of each space its two sides; their `variable` is the place of a literal in `holds`."""
+
+    @property
+    @abstractmethod
+    def holds(self) -> np.ndarray:
+        """Of each literal of each variable whether it holds in the data, 0.0 or 1.0."""
+
+    @abstractmethod
     def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """The value, and of each literal its probability less whether it holds, of the shape of `holds`; 0 where the label is
         not trained on.
@@ -131,10 +139,6 @@ class AbstractInduced(ABC):
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of each literal two numbers, such that a candidate's gradient is the sum of products of the one and of the other."""
         return self.errors(point)[1], self.holds
-
-    @abstractmethod
-    def curvature(self) -> np.ndarray:
-        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
 
     def candidate_curvature(self) -> np.ndarray:
         """The part of `curvature` of the chosen, shape (n_chosen,)."""

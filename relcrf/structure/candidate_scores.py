@@ -6,14 +6,16 @@ equation 13; Grafting: Perkins, Lacker & Theiler (2003).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.kernels.induction import Sparse, all_products, top_products
-from relcrf.learning.induced import AbstractInduced, Chosen
+from relcrf.learning.induced import AbstractGrowing, AbstractInduced, Chosen
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,27 @@ class Choice:
         return Choice(self.candidates.only(np.arange(len(self.gradient)) < n), self.gradient[:n])
 
 
+Growing = TypeVar("Growing", bound=AbstractGrowing)
+
+
+class AbstractScorer(ABC, Generic[Growing]):
+    """Finds the candidates that are not in a model and whose gradients are the largest."""
+
+    @abstractmethod
+    def best(
+        self, model: Growing, spaces: Sequence[PairSpace], point: np.ndarray, least: Sequence[float], n: int
+    ) -> Choice:
+        """The `n` best candidates.
+
+        Args:
+            spaces: of the model.
+            point: its weights.
+            least: for each space what a gradient must be larger than.
+        """
+
+
 @dataclass(frozen=True)
-class Scorer:
+class Scorer(AbstractScorer[AbstractInduced]):
     """Gradients of candidates from the errors and the signals of literals.
 
     A literal's error is its probability less whether it holds; its signal is whether it holds, less how often it does among the
@@ -60,13 +81,6 @@ class Scorer:
         least: Sequence[float],
         n: int,
     ) -> Choice:
-        """The `n` best candidates.
-
-        Args:
-            spaces: of the model.
-            point: its weights.
-            least: for each space what a gradient must be larger than.
-        """
         errors, holds = model.errors_and_signals(point)
         found, gradients = [], []
         for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):

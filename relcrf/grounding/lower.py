@@ -241,7 +241,7 @@ def _lowered_gate(
         own_bag: of the template's `by`.
     """
     scope, bag = lowering.scope, _only_bag(gate.by, lowering.scope)
-    features, names, outputs = _features(lowering, () if bag is not None else gate.by, "g")
+    features, names, outputs = _features(lowering, () if bag is not None else gate.by, "fg")
     thing, lowered_bag = None, None
     if bag is not None or own_bag is not None:
         ((binder, _),) = scope.binders.items()

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 from collections import Counter, defaultdict
 from contextlib import closing
 
@@ -288,17 +287,15 @@ def test_gates_are_grounded_where_they_are_asked_for():
     text = WEB + "gate linked by a.n\ngate near by p.n"
     without = ground(bind(relcrf.parse(text).spec, relcrf.Dataset(TABLES)))
     assert without.gates is None
-    assert notes(without) == ["gates of linked and near: left out; backend gated learns them"]
+    assert notes(without) == ["gates of linked, near: left out; backend gated learns them"]
     assert notes(gated(text, TABLES)) == []
     nothing = gated(WEB, TABLES)
     assert (nothing.gates.groups, nothing.gates.layout.size, nothing.gate_templates) == ((), 0, ())
 
 
 def test_candidates_have_no_gates():
-    text = (
-        WEB + "candidates pairs(p: P, v: W, w: W) where v < w and v in p.w and w in p.w over p.c == x and p.s per v, w"
-    )
-    grounding = gated(text.replace("where v < w and v in p.w and w in p.w ", "") + "\ngate pairs by p.n", TABLES)
+    pairs = "candidates pairs(p: P, v: W, w: W) where v < w over p.c == x and p.s per v, w\n"
+    grounding = gated(WEB + pairs + "gate pairs by p.n", TABLES)
     assert notes(grounding) == ["gates of pairs: left out, for candidates have none"]
     assert grounding.gates.groups == ()
 
@@ -334,3 +331,236 @@ def test_an_infinite_feature_of_a_gate():
     (diagnostic,) = raised.value.diagnostics
     assert diagnostic.code == "E222"
     assert "the feature 'exp(b.n)' of the gate of 'linked'" in diagnostic.message
+
+
+# Detours
+
+
+def assert_equal_gates(found, expected):
+    assert found.gate_templates == expected.gate_templates
+    assert found.gates.layout == expected.gates.layout
+    for one, other in zip(found.gates.groups, expected.gates.groups, strict=True):
+        assert (one.group, one.block, type(one.features)) == (other.group, other.block, type(other.features))
+        for a, b in zip(one.features.arrays(), other.features.arrays(), strict=True):
+            same_array(a, b)
+
+
+GATED = """
+gate words by p.n, p.r
+gate prior by p.w
+gate both by p.v
+gate linked by 1, L(a, b).score, count { w where w in a.w and w in b.w }
+"""
+
+
+def test_kept_gates_are_those_that_were_made(tmp_path):
+    text = WEB + GATED
+    expected = gated(text, TABLES)
+    made, found = SavedBlocks(tmp_path), SavedBlocks(tmp_path)
+    for store in (made, found):
+        grounding = gated(text, TABLES, saved=store)
+        assert_equal_groundings(grounding, expected)
+        assert_equal_gates(grounding, expected)
+    assert made.made == found.found == ["prior", "words", "both", "linked", "near"]
+    assert made.found == found.made == []
+
+
+def again(folder, text, tables=TABLES, *, with_gates=True):
+    """The blocks that are made although others were kept."""
+    store = SavedBlocks(folder)
+    ground(bind(relcrf.parse(text).spec, relcrf.Dataset(tables)), saved=store, with_gates=with_gates)
+    return store.made
+
+
+def test_a_kept_block_is_made_anew_where_its_gate_is_another(tmp_path):
+    text = WEB + GATED
+    assert len(again(tmp_path, text)) == 5
+    assert again(tmp_path, text.replace("by 1, L(a, b).score", "by L(a, b).score")) == ["linked"]
+    assert again(tmp_path, text.replace("p.n, p.r", "p.n, p.r + 0")) == ["words"]
+    assert again(tmp_path, text, with_gates=False) == ["prior", "words", "both", "linked"]
+    assert again(tmp_path, WEB) == [], "without a gate a block is the same, whoever asks"
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "made"),
+    [
+        ("p", {"n": [1, 2, 4]}, ["prior", "words", "both", "linked", "near"]),
+        ("l", {"score": [1.5, 0.5, 4.0]}, ["linked", "near"]),
+    ],
+)
+def test_a_kept_block_is_made_anew_where_what_its_gate_reads_has_changed(tmp_path, table, rows, made):
+    again(tmp_path, WEB + GATED)
+    assert again(tmp_path, WEB + GATED, {**TABLES, table: TABLES[table].assign(**rows)}) == made
+
+
+def test_a_gate_alone_may_read_a_table(tmp_path):
+    text = WEB.replace(
+        "template", "relation K(a: P, b: P)\nderive Two(a: P, b: P) where K(a, m) and K(m, b)\ntemplate", 1
+    )
+    text += "gate near by count { m where Two(p, m) }"
+    tables = {**TABLES, "k": pd.DataFrame({"a": [1, 2], "b": [2, 3]})}
+    again(tmp_path, text, tables)
+    assert again(tmp_path, text, tables) == []
+    assert again(tmp_path, text, {**tables, "k": tables["k"].iloc[:1]}) == ["near"]
+
+
+@pytest.mark.parametrize("harm", ["short", "wide", "gone", "fewer"])
+def test_damaged_gates_are_refused(tmp_path, harm):
+    text = WEB + "gate linked by a.n, b.n"
+    gated(text, TABLES, saved=SavedBlocks(tmp_path))
+    (folder,) = (path.parent for path in tmp_path.glob("*/block.json") if json.loads(path.read_text())["gates"])
+    facts = json.loads((folder / "block.json").read_text())
+    (features,) = facts["gates"][0]["features"]
+    file = folder / features["values"]
+    if harm == "short":
+        np.save(file, np.load(file)[:-1])
+    elif harm == "wide":
+        np.save(file, np.ones((3, 3)))
+    elif harm == "gone":
+        file.unlink()
+    else:
+        facts["gates"][0]["features"] = []
+        (folder / "block.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError) as raised:
+        gated(text, TABLES, saved=SavedBlocks(tmp_path))
+    assert [d.code for d in raised.value.diagnostics] == ["E227"]
+
+
+def test_chosen_candidates_leave_the_gates_where_they_are():
+    pairs = "candidates pairs(p: P, v: W, w: W) where v < w over trait(p, v) and trait(p, w) per v, w"
+    text = WEB + "predict relation trait(p: P, w: W)\n" + pairs + GATED
+    grounding = gated(text, TABLES)
+    chosen = grounding.with_chosen({"pairs": (("u", "z"),)})
+    assert chosen.group_names == (*grounding.group_names, "pairs")
+    assert_equal_gates(chosen, grounding)
+
+
+# At size: many buckets, files, and the other engines
+
+SIZED = """
+domain C = { x, y }
+domain W = open
+entity P { predict c : C  r : real  n : integer  w : bag of W }
+relation L(a: P, b: P) { score: real }
+template linked(a: P, b: P) where L(a, b) over a.c, b.c per a.n
+template meeting(a: P, b: P, m: P) where L(m, a) and L(m, b) and a < b over a.c, b.c
+template through(a: P, b: P) where L(a, m) and L(m, b) over a.c == b.c or a.n == b.n
+template word(p: P) over p.c by p.w
+gate linked by 1, a.r, L(a, b).score
+gate meeting by m.r, a.r * b.r
+gate through by log(a.r + b.n), count { q where L(a, q) and L(q, b) }
+gate word by p.w
+"""
+
+
+def sized(pages, links):
+    rng = np.random.default_rng(0)
+    ends = np.unique(rng.integers(pages, size=(links, 2)), axis=0)
+    page = {
+        "id": np.arange(pages), "c": rng.choice(["x", "y"], pages), "r": rng.random(pages), "n": rng.integers(5, size=pages),
+        "w": [[f"w{k}" for k in row] for row in rng.integers(60, size=(pages, 5))],
+    }  # fmt: skip
+    link = {"a": ends[:, 0], "b": ends[:, 1], "score": rng.normal(size=len(ends))}
+    return {"P": pd.DataFrame(page), "L": pd.DataFrame(link)}
+
+
+def test_many_rows_in_files_keep_their_gates():
+    tables = sized(3000, 30_000)
+    spec = relcrf.parse(SIZED).spec
+    plain = ground(bind(spec, relcrf.Dataset(tables)), with_gates=True)
+    small = ground(bind(spec, relcrf.Dataset(tables, memory="50MB")), with_gates=True)
+    assert_equal_groundings(small, plain)
+    assert_equal_gates(small, plain)
+    # The keys of pages are their variables: so the tables tell what each gate looks at.
+    r, n, link = tables["P"]["r"].to_numpy(), tables["P"]["n"].to_numpy(), tables["L"]
+    gates = {one.group: one.features for one in plain.gates.groups}
+    for k, name in enumerate(plain.group_names):
+        scope = plain.graph.groups[k].scope
+        if name == "linked":
+            score = link.set_index(["a", "b"])["score"]
+            expected = np.column_stack((np.ones(len(link)), r[scope[0]], score[list(zip(*scope, strict=True))]))
+            np.testing.assert_array_equal(gates[k].values, expected)
+        elif name == "meeting":  # two pages that several link to have a factor for each, and their gates differ
+            assert len(scope[0]) > 1 << 17
+            met = link.merge(link, on="a").query("b_x < b_y").assign(r=lambda rows: r[rows["a"]])
+            met = met.sort_values(["b_x", "b_y", "r"])
+            np.testing.assert_array_equal(np.column_stack((*scope, gates[k].values[:, 0])), met[["b_x", "b_y", "r"]])
+            np.testing.assert_allclose(gates[k].values[:, 1], r[scope[0]] * r[scope[1]])
+        elif name == "through":
+            np.testing.assert_allclose(gates[k].values[:, 0], np.log(r[scope[0]] + n[scope[1]]))
+        else:
+            assert [gates[k].row(page) for page in range(3000)] == [
+                plain.graph.groups[k].features.row(page) for page in range(3000)
+            ]
+
+
+@pytest.mark.parametrize("name", ["postgres", pytest.param("spark", marks=pytest.mark.slow)])
+def test_another_engine_gives_the_same_gates(request, tmp_path, name):
+    bound = bind(relcrf.parse(SIZED).spec, relcrf.Dataset(sized(300, 1500)))
+    expected = ground(bound, with_gates=True)
+    started = request.getfixturevalue(name)
+    postgres = name == "postgres"
+    engine = (
+        PostgresEngine(started.new_database(), bound.cursor)
+        if postgres
+        else SparkEngine(started, bound.cursor, tmp_path)
+    )
+    with closing(engine):
+        found = ground(bound, engine=engine, with_gates=True)
+    assert_equal_groundings(found, expected)
+    assert_equal_gates(found, expected)
+
+
+# Structure that repeats
+
+READINGS = """
+domain W = open
+entity M { h : real }
+entity S { n : integer  w : bag of W }
+relation N(a: S, b: S)
+predict relation reading(m: M, s: S) : 1..2
+template pair(m: M, s: S, t: S) where s < t over reading(m, s), reading(m, t)
+template one(m: M, s: S) over reading(m, s) == 2
+"""
+ROWS = {
+    "m": pd.DataFrame({"id": [0, 1, 2], "h": [0.5, None, 2.0]}),
+    "s": pd.DataFrame({"id": [0, 1, 2, 3], "n": [1, 2, 3, 4], "w": [["u"], ["v", "u"], [], ["v"]]}),
+    "n": pd.DataFrame({"a": [0, 1], "b": [1, 3]}),
+}
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_repeated"),
+    [
+        ("pair by 1", True),
+        ("pair by s.n, count { q where N(s, q) }", True),
+        ("pair by s.n * m.h, t.n", False),
+        ("one by s.n", True),
+        ("one by m.h", True),  # every sensor has the same
+        ("one by s.n + m.h", False),
+    ],
+)
+def test_gates_of_repeated_structure(monkeypatch, gate, is_repeated):
+    bound = bind(relcrf.parse(f"{READINGS}gate {gate}").spec, relcrf.Dataset(ROWS))
+    repeated = ground(bound, with_gates=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(grounding_module, "on_one_row", lambda bound, facts, lowered: (lowered, None))
+        expanded = ground(bound, with_gates=True)
+    assert repeated.gate_templates == expanded.gate_templates
+    (gates,) = repeated.gates.groups
+    assert isinstance(repeated.graph.groups[gates.group].scope, RepeatedScope) == is_repeated
+    assert isinstance(gates.features, Tiled) == is_repeated
+    assert factors_with_gates(repeated) == factors_with_gates(expanded)
+
+
+def factors_with_gates(grounding):
+    (gates,) = grounding.gates.groups
+    scopes = zip(*(place.tolist() for place in grounding.graph.groups[gates.group].scope), strict=True)
+    rows = map(gates.features.row, range(gates.features.n_rows))
+    return Counter((scope, tuple(row)) for scope, row in zip(scopes, rows, strict=True))
+
+
+def test_a_repeated_gate_holds_one_row_of_the_table():
+    grounding = gated(READINGS + "gate pair by s.n, t.n", ROWS)
+    assert grounding.gates.nbytes == 6 * 2 * 8
+    assert grounding.gates.groups[0].features.n_rows == 3 * 6

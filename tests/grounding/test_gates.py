@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from random_models import DATA, DECLARATIONS, NUMBERS, PARTS, frames, naive_model, tables, templates
 
 import relcrf
+from relcrf.columns.growing import file_of
 from relcrf.data.binding import bind
 from relcrf.errors import DataError, ModelError
 from relcrf.graph.factor_graph import RepeatedScope
@@ -468,9 +469,10 @@ def test_many_rows_in_files_keep_their_gates():
     tables = sized(3000, 30_000)
     spec = relcrf.parse(SIZED).spec
     plain = ground(bind(spec, relcrf.Dataset(tables)), with_gates=True)
-    small = ground(bind(spec, relcrf.Dataset(tables, memory="50MB")), with_gates=True)
+    small = ground(bind(spec, relcrf.Dataset(tables, memory="150MB")), with_gates=True)
     assert_equal_groundings(small, plain)
     assert_equal_gates(small, plain)
+    assert any(file_of(column) for gates in small.gates.groups for column in gates.features.arrays())
     # The keys of pages are their variables: so the tables tell what each gate looks at.
     r, n, link = tables["P"]["r"].to_numpy(), tables["P"]["n"].to_numpy(), tables["L"]
     gates = {one.group: one.features for one in plain.gates.groups}

@@ -223,7 +223,7 @@ class Sparse(AbstractFeatures):
         sparse.csr_scores(self.row_start, self.column, self.values, weights, chosen, out)
         return out
 
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
+    def take(self, rows: np.ndarray) -> Sparse:
         sizes = np.diff(self.row_start)[rows]
         start = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         entries = np.repeat(self.row_start[rows] - start[:-1], sizes) + np.arange(int(start[-1]))

@@ -1,0 +1,288 @@
+"""Propagation through gated pairs of binary nodes, and its adjoint: every message is one number, a difference of logs.
+
+What a pair with log potentials g t says to its second node is, with E = exp(cavity of the first node),
+
+    log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)),
+
+and to its first the same with a and b exchanged. These three are made once for all iterations; of an iteration only E is kept
+for the way back. `LANES` pairs stand beside each other in *rows*, each row of one quantity; a chunk of them is one stretch of
+memory, whose offsets the compiler knows: it needs no test of whether rows overlap, and every loop over lanes is vectorised.
+Only the gathers of node sums and the additions to them are one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import float32, float64, int32, int64, types, uint32
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.gated_losses import LOSS, loss_of_odds
+from relcrf.kernels.vector_math import exp, exp_like, log_like
+
+LANES = 32
+
+A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
+"""Where the rows of a chunk begin. Those of the messages have on the way back the derivatives by them, then those by the
+cavities of the same ends; the last three have the derivatives by log a, log b and log r."""
+CHUNK = 8 * LANES
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+WIDEST32, WIDEST64 = 28.0, 220.0
+"""Differences between two cells of a row or column, times the gate, up to which all of the above are normal numbers."""
+MOST32, MOST64 = WIDEST32 + 18.0, WIDEST64 + 38.0
+"""Cavities are cut off here. 1 + exp(-18) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
+same message as one farther away."""
+
+
+class Slots(NamedTuple):
+    """Blocks of pairs by their slots; a block's number of slots is a multiple of `LANES`, and the last may be empty.
+
+    Args:
+        pair_start: how many pairs come before each block's, shape (n_blocks + 1,), int64.
+        slot_start: where its slots begin, shape (n_blocks + 1,), int64.
+        node_start: how many nodes come before its own, shape (n_blocks + 1,), int64.
+        pair: the pair in each slot, shape (n_slots,), int32; of an empty one, the block's last.
+        first, second: its nodes, counted within the block, shape (n_slots,), uint32; of an empty slot, one more than there are.
+        node: the nodes of all blocks, shape (n_nodes,), int32.
+        table_of: of each pair, shape (n_pairs,), int32.
+    """
+
+    pair_start: np.ndarray
+    slot_start: np.ndarray
+    node_start: np.ndarray
+    pair: np.ndarray
+    first: np.ndarray
+    second: np.ndarray
+    node: np.ndarray
+    table_of: np.ndarray
+
+
+SLOTS = types.NamedTuple(
+    [read_only(t[::1]) for t in (int64, int64, int64, int32, uint32, uint32, int32, int32)], Slots
+)
+
+
+compiled = kernel(error_model="numpy", fastmath={"contract"})
+"""Of all that follow: products may be joined with sums."""
+
+
+@compiled
+def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
+    """Makes a, b and r of a block's pairs; messages are uniform."""
+    lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
+    n_pairs = U(slots.pair_start[block + 1] - slots.pair_start[block])
+    zero = work.dtype.type(0)
+    for s in range(U(0), n, U(LANES)):
+        o = s * U(8)
+        for i in range(U(LANES)):
+            pair = U(slots.pair[lo + s + i])
+            g = gate[pair] if s + i < n_pairs else zero
+            c = U(3) * U(slots.table_of[pair])
+            work[o + i] = g * contrasts[c]
+            work[o + U(B) + i] = g * contrasts[c + U(1)]
+            work[o + U(R) + i] = g * contrasts[c + U(2)]
+        for i in range(U(TO_FIRST)):
+            work[o + i] = exp_like(work[o + i])
+        for i in range(U(TO_FIRST), U(CHUNK)):
+            work[o + i] = zero
+
+
+@compiled
+def _take(slots, s, o, total, work, out, e):  # type: ignore[no-untyped-def]
+    """Of a chunk, what each end's node has in all but from this pair: the first ends' to `out[e:]`, then the others'."""
+    for i in range(U(LANES)):
+        out[e + i] = total[slots.first[s + i]] - work[o + U(TO_FIRST) + i]
+        out[e + U(LANES) + i] = total[slots.second[s + i]] - work[o + U(TO_SECOND) + i]
+
+
+@compiled
+def _give(slots, s, o, work, total):  # type: ignore[no-untyped-def]
+    """Adds the rows of a chunk's ends to their nodes."""
+    for i in range(U(LANES)):
+        total[slots.first[s + i]] += work[o + U(TO_FIRST) + i]
+        total[slots.second[s + i]] += work[o + U(TO_SECOND) + i]
+
+
+@compiled
+def _send(o, e, most, odds, work):  # type: ignore[no-untyped-def]
+    """New messages of a chunk from its cavities in `odds[e:]`, in whose place their exponentials are left."""
+    one = work.dtype.type(1)
+    for i in range(U(2 * LANES)):
+        c = odds[e + i]
+        c = c if c < most else most
+        c = c if c > -most else -most
+        odds[e + i] = exp_like(c)
+    for i in range(U(LANES)):
+        x, y = odds[e + i], odds[e + U(LANES) + i]
+        a, b, r = work[o + i], work[o + U(B) + i], work[o + U(R) + i]
+        work[o + U(TO_SECOND) + i] = log_like(a * ((one + x * (b * r)) / (one + x * b)))
+        work[o + U(TO_FIRST) + i] = log_like(b * ((one + y * (a * r)) / (one + y * a)))
+
+
+@compiled
+def _send_back(o, e, odds, work):  # type: ignore[no-untyped-def]
+    """From the derivatives by a chunk's messages those by its cavities, in the same rows, and by log a, log b and log r."""
+    one = work.dtype.type(1)
+    for i in range(U(LANES)):
+        x, y = odds[e + i], odds[e + U(LANES) + i]
+        a, b, r = work[o + i], work[o + U(B) + i], work[o + U(R) + i]
+        to_first, to_second = work[o + U(TO_FIRST) + i], work[o + U(TO_SECOND) + i]
+        x_b, y_a = x * b, y * a
+        inverse_x, inverse_y = one / (one + x_b * r), one / (one + y_a * r)
+        from_first = to_second * (x_b / (one + x_b)) * ((r - one) * inverse_x)
+        from_second = to_first * (y_a / (one + y_a)) * ((r - one) * inverse_y)
+        work[o + U(D_A) + i] += to_second + from_second
+        work[o + U(D_B) + i] += to_first + from_first
+        work[o + U(D_R) + i] += to_second * (x_b * r * inverse_x) + to_first * (y_a * r * inverse_y)
+        work[o + U(TO_FIRST) + i] = from_first
+        work[o + U(TO_SECOND) + i] = from_second
+
+
+@compiled
+def _forward(slots, block, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # type: ignore[no-untyped-def]  # fmt: skip
+    """All iterations of a block; what its nodes have in the end is left in `total`.
+
+    Args:
+        kept: 1 where `odds` is to have every iteration's cavities, else 0.
+        base: the odds of each of the block's nodes alone. total, following: overwritten, of its length at least.
+    """
+    _open(slots, block, contrasts, gate, work)
+    lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
+    total[: len(base)] = base
+    for t in range(n_iterations):
+        following[: len(base)] = base
+        for s in range(U(0), n, U(LANES)):
+            o, e = U(8) * s, U(2) * (U(t * kept) * n + s)
+            _take(slots, lo + s, o, total, work, odds, e)
+            _send(o, e, most, odds, work)
+            _give(slots, lo + s, o, work, following)
+        total[: len(base)] = following[: len(base)]
+
+
+@compiled
+def _backward(slots, block, n_iterations, d_base, d_total, following, odds, work):  # type: ignore[no-untyped-def]
+    """From the derivatives by what nodes have in the end, in `d_total`, those by their own odds, and those of `_send_back`."""
+    lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
+    zero = work.dtype.type(0)
+    for s in range(U(0), n, U(LANES)):
+        for i in range(U(TO_FIRST), U(D_A)):
+            work[U(8) * s + i] = zero
+    d_base[:] = d_total[: len(d_base)]
+    for t in range(n_iterations - 1, -1, -1):
+        following[: len(d_base)] = zero
+        for s in range(U(0), n, U(LANES)):
+            o = U(8) * s
+            _take(slots, lo + s, o, d_total, work, work, o + U(TO_FIRST))
+            _send_back(o, U(2) * (U(t) * n + s), odds, work)
+            _give(slots, lo + s, o, work, following)
+        d_total[: len(d_base)] = following[: len(d_base)]
+        d_base += following[: len(d_base)]
+
+
+@compiled
+def _longest(start, lo, hi):  # type: ignore[no-untyped-def]
+    n = 0
+    for block in range(lo, hi):
+        n = max(n, start[block + 1] - start[block])
+    return n
+
+
+@compiled
+def _base(slots, block, nodes, base):  # type: ignore[no-untyped-def]
+    """The block's nodes' own odds, and 0 for the node that empty slots are of. Returns how many there are, with that one."""
+    n = slots.node_start[block + 1] - slots.node_start[block]
+    for v in range(n):
+        state = 2 * slots.node[slots.node_start[block] + v]
+        base[v] = nodes[state + 1] - nodes[state]
+    base[n] = 0.0
+    return n + 1
+
+
+def _types(real: Any) -> tuple[Any, ...]:
+    given = read_only(real[::1])
+    return int64, int64, SLOTS, given, given, given, int64
+
+
+@kernel(*((*_types(real), real[::1]) for real in (float32, float64)), error_model="numpy", fastmath={"contract"})
+def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, beliefs):  # type: ignore[no-untyped-def]
+    """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
+    real = nodes.dtype.type
+    work = np.empty(8 * _longest(slots.slot_start, lo, hi), nodes.dtype)
+    odds = np.empty(2 * _longest(slots.slot_start, lo, hi), nodes.dtype)
+    base, total, following = np.empty((3, _longest(slots.node_start, lo, hi) + 1), nodes.dtype)
+    most = real(MOST32 if nodes.itemsize == 4 else MOST64)
+    for block in range(lo, hi):
+        n = _base(slots, block, nodes, base)
+        _forward(slots, block, contrasts, gate, n_iterations, 0, most, base[:n], total, following, odds, work)
+        for v in range(n - 1):
+            state = 2 * slots.node[slots.node_start[block] + v]
+            small = exp(-abs(float64(total[v])))
+            low = 1 if total[v] < 0 else 0
+            beliefs[state + low] = small / (1.0 + small)
+            beliefs[state + 1 - low] = 1.0 / (1.0 + small)
+
+
+@kernel(
+    *((*_types(real), LOSS, real[::1], float64[::1], int64, real[::1], real[::1]) for real in (float32, float64)),
+    error_model="numpy",
+    fastmath={"contract"},
+)
+def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Beliefs of blocks lo..hi-1, their loss, and its derivatives; all real arrays are float32 or all are float64.
+
+    Args:
+        slots: see `Slots`. nodes: log potentials, shape (2 * n_nodes,); one of a node's two may be -inf.
+        contrasts: the logs of a, b and r of each table at gate 1, flat, shape (3 * n_tables,).
+        gate: shape (n_pairs,). n_iterations: 0 or more. loss: see `Loss`.
+        d_nodes, d_gate, beliefs: overwritten where the blocks' nodes and pairs are.
+        d_contrasts: added to; that of table t begins at 3 * t - origin.
+
+    Returns:
+        the loss of all their nodes.
+    """
+    real = nodes.dtype.type
+    n_slots = _longest(slots.slot_start, lo, hi)
+    work = np.empty(8 * n_slots, nodes.dtype)
+    odds = np.empty(2 * n_iterations * n_slots, nodes.dtype)
+    base, total, following = np.empty((3, _longest(slots.node_start, lo, hi) + 1), nodes.dtype)
+    most = real(MOST32 if nodes.itemsize == 4 else MOST64)
+    value = 0.0
+    for block in range(lo, hi):
+        n = _base(slots, block, nodes, base)
+        _forward(slots, block, contrasts, gate, n_iterations, 1, most, base[:n], total, following, odds, work)
+        for v in range(n - 1):
+            node = slots.node[slots.node_start[block] + v]
+            lost, slope, small = loss_of_odds(loss, node, 2 * node, float64(total[v]))
+            low = 1 if total[v] < 0 else 0
+            beliefs[2 * node + low] = small
+            beliefs[2 * node + 1 - low] = 1.0 - small
+            value += lost
+            total[v] = slope
+        total[n - 1] = 0.0
+        _backward(slots, block, n_iterations, base[:n], total, following, odds, work)
+        for v in range(n - 1):
+            node = slots.node[slots.node_start[block] + v]
+            d_nodes[2 * node] = -base[v]
+            d_nodes[2 * node + 1] = base[v]
+        _close(slots, block, contrasts, gate, work, d_contrasts, U(origin), d_gate)
+    return value
+
+
+@compiled
+def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):  # type: ignore[no-untyped-def]
+    """From the derivatives by log a, b and r those by the gates and the tables."""
+    lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
+    for s in range(n_pairs):
+        pair = U(slots.pair[lo + s])
+        c = U(3) * U(slots.table_of[pair])
+        o = s // U(LANES) * U(CHUNK) + s % U(LANES)
+        d_a, d_b, d_r = work[o + U(D_A)], work[o + U(D_B)], work[o + U(D_R)]
+        g = gate[pair]
+        d_gate[pair] = d_a * contrasts[c] + d_b * contrasts[c + U(1)] + d_r * contrasts[c + U(2)]
+        d_contrasts[c - origin] += g * d_a
+        d_contrasts[c - origin + U(1)] += g * d_b
+        d_contrasts[c - origin + U(2)] += g * d_r

@@ -9,8 +9,9 @@ only: the factors that rows come from are not in the model's space.
 
 Rows are drawn by Gibbs sampling with replica exchange, for plain Gibbs chains stay in modes: 1,500 that began at random and as
 many that began in the best mode differ in the means of the variables by 0.45 (root mean square) after 400 sweeps, on a ladder of
-eight temperatures by 0.06 after 200 and by their noise, 0.01, after 400 (seed 0; with seed 1: 0.41, 0.01, 0.01). So rows of short
-plain chains are no rows of the field: they vary more, and no prediction by the field is right about them.
+eight temperatures by 0.06 after 200 and by their noise, 0.01, after 400 (seed 0; with seed 1: 0.41, 0.01, 0.01). It matters: of
+plain rows after 100 sweeps with seed 1 a constant misses 0.217 and the field's own predictions 0.051, where the field expects
+0.042; of rows of the field it is 0.061, 0.029 and 0.029.
 
 Source of the exchange: Hukushima & Nemoto, Exchange Monte Carlo method and application to spin glass simulations (1996).
 """
@@ -29,6 +30,8 @@ from scipy.special import expit
 VARIABLES, FACTORS, ARITY = 50, 200, 4
 LADDER = np.geomspace(0.15, 1.0, 8)
 """What log potentials are multiplied with on each rung; rows are read off the last."""
+PLAIN = np.ones(1)
+"""The ladder of plain Gibbs sampling."""
 SWEEPS = 600
 """Before a row is read off."""
 CHUNK = 256
@@ -100,7 +103,7 @@ def draw(
     """Independent rows, each from a ladder of its own; shape (n, n_variables), bool.
 
     Args:
-        sweeps: of all rungs, before a row is read off the last. ladder: see `LADDER`; `[1.0]` is plain Gibbs sampling.
+        sweeps: of all rungs, before a row is read off the last. ladder: see `LADDER` and `PLAIN`.
     """
     unknown = np.zeros((n, field.n_variables), dtype=bool)
     parts = [_temper(field, values, known, rng, sweeps, 0, ladder)[0] for values, known in _chunks(unknown, unknown)]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.learning.lbfgs import Objective, State
+from relcrf.learning.lbfgs import Objective, State, judged
 
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 """Value and gradient at a point of shape (n,), of the examples whose numbers are the second argument: a mean over them, to which
@@ -105,7 +105,7 @@ class AbstractStochastic(ABC):
             gradient += slope * (len(batch) / self.n_examples)
         norm = float(np.abs(gradient).max(initial=0.0))
         state = State(point, value, gradient, norm, self.remember(point), (), norm, evaluations=self.n_batches)
-        return self._judged(state)
+        return judged(state, self.tolerance, self.max_iterations)
 
     def step(self, evaluate: BatchObjective, state: State) -> State:
         """One pass.
@@ -131,18 +131,17 @@ class AbstractStochastic(ABC):
             evaluations += 1 + more
             if not all(np.isfinite(array).all() for array in (point, *memory)):
                 return replace(state, value=np.nan, evaluations=evaluations, status="diverged")
-        return self._judged(
-            replace(
-                state,
-                point=point,
-                value=value,
-                gradient=gradient,
-                gradient_norm=float(np.abs(gradient).max(initial=0.0)),
-                steps=memory,
-                iteration=state.iteration + 1,
-                evaluations=evaluations,
-            )
+        state = replace(
+            state,
+            point=point,
+            value=value,
+            gradient=gradient,
+            gradient_norm=float(np.abs(gradient).max(initial=0.0)),
+            steps=memory,
+            iteration=state.iteration + 1,
+            evaluations=evaluations,
         )
+        return judged(state, self.tolerance, self.max_iterations)
 
     def minimise(
         self, evaluate: BatchObjective, state: State, judge: Callable[[State], State] = lambda state: state
@@ -156,14 +155,6 @@ class AbstractStochastic(ABC):
         while state.status == "running":
             state = judge(self.step(evaluate, state))
         return state
-
-    def _judged(self, state: State) -> State:
-        """With a status that says why it ends, where it does."""
-        if not np.isfinite([state.value, state.gradient_norm]).all():
-            return replace(state, status="diverged")
-        if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
-            return replace(state, status="converged")
-        return replace(state, status="not converged") if state.iteration >= self.max_iterations else state
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from numba import float32, float64, int64
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.gated_layout import LANES, SLOTS
 from relcrf.kernels.gated_losses import LOSS, loss_of_odds
+from relcrf.kernels.lane_vectors import GROUP, add_group, subtract_group
 from relcrf.kernels.vector_math import exp, exp_like, log_like
 
 A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
@@ -66,31 +67,27 @@ def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
 @inner
 def _take(slots, s, o, total, work, out, e):  # type: ignore[no-untyped-def]
     """Of a chunk, what each end's node has in all but from this pair: the first ends' to `out[e:]`, then the others'."""
-    if slots.in_step[s // U(LANES)]:
-        first, second = U(slots.first[s]), U(slots.second[s])
-        for i in range(U(LANES)):
-            out[e + i] = total[first + i] - work[o + U(TO_FIRST) + i]
-        for i in range(U(LANES)):
-            out[e + U(LANES) + i] = total[second + i] - work[o + U(TO_SECOND) + i]
-    else:
-        for i in range(U(LANES)):
-            out[e + i] = total[U(slots.first[s + i])] - work[o + U(TO_FIRST) + i]
-            out[e + U(LANES) + i] = total[U(slots.second[s + i])] - work[o + U(TO_SECOND) + i]
+    for k in range(U(0), U(LANES), U(GROUP)):
+        if slots.in_step[(s + k) // U(GROUP)]:
+            subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
+            subtract_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k, out, e + U(LANES) + k)
+        else:
+            for i in range(k, k + U(GROUP)):
+                out[e + i] = total[U(slots.first[s + i])] - work[o + U(TO_FIRST) + i]
+                out[e + U(LANES) + i] = total[U(slots.second[s + i])] - work[o + U(TO_SECOND) + i]
 
 
 @inner
 def _give(slots, s, o, work, total):  # type: ignore[no-untyped-def]
     """Adds the rows of a chunk's ends to their nodes."""
-    if slots.in_step[s // U(LANES)]:
-        first, second = U(slots.first[s]), U(slots.second[s])
-        for i in range(U(LANES)):
-            total[first + i] += work[o + U(TO_FIRST) + i]
-        for i in range(U(LANES)):
-            total[second + i] += work[o + U(TO_SECOND) + i]
-    else:
-        for i in range(U(LANES)):
-            total[U(slots.first[s + i])] += work[o + U(TO_FIRST) + i]
-            total[U(slots.second[s + i])] += work[o + U(TO_SECOND) + i]
+    for k in range(U(0), U(LANES), U(GROUP)):
+        if slots.in_step[(s + k) // U(GROUP)]:
+            add_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k)
+            add_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k)
+        else:
+            for i in range(k, k + U(GROUP)):
+                total[U(slots.first[s + i])] += work[o + U(TO_FIRST) + i]
+                total[U(slots.second[s + i])] += work[o + U(TO_SECOND) + i]
 
 
 @inner
@@ -276,19 +273,23 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
 def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):  # type: ignore[no-untyped-def]
     """From the derivatives by log a, b and r those by the gates and the tables."""
     lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
-    for s in range(U(0), n_pairs, U(LANES)):
-        o = U(8) * s
-        if slots.one_table[(lo + s) // U(LANES)] and s + U(LANES) <= n_pairs:
+    for s in range(U(0), n_pairs, U(GROUP)):
+        o = s // U(LANES) * U(CHUNK) + s % U(LANES)
+        if slots.one_table[(lo + s) // U(GROUP)] and s + U(GROUP) <= n_pairs:
             c = U(3) * U(slots.table_of[U(slots.pair[lo + s])])
-            for row in range(U(3)):
-                total = 0.0
-                for i in range(U(LANES)):
-                    total += gate[U(slots.pair[lo + s + i])] * work[o + U(D_A) + row * U(LANES) + i]
-                d_contrasts[c - origin + row] += total
-            for i in range(U(LANES)):
-                d_gate[U(slots.pair[lo + s + i])] = _by_gate(contrasts, c, work, o + i)
+            d_a, d_b, d_r = 0.0, 0.0, 0.0
+            for i in range(U(GROUP)):
+                pair = U(slots.pair[lo + s + i])
+                g = gate[pair]
+                d_gate[pair] = _by_gate(contrasts, c, work, o + i)
+                d_a += g * work[o + U(D_A) + i]
+                d_b += g * work[o + U(D_B) + i]
+                d_r += g * work[o + U(D_R) + i]
+            d_contrasts[c - origin] += d_a
+            d_contrasts[c - origin + U(1)] += d_b
+            d_contrasts[c - origin + U(2)] += d_r
         else:
-            for i in range(min(U(LANES), n_pairs - s)):
+            for i in range(min(U(GROUP), n_pairs - s)):
                 pair = U(slots.pair[lo + s + i])
                 c, g = U(3) * U(slots.table_of[pair]), gate[pair]
                 d_gate[pair] = _by_gate(contrasts, c, work, o + i)

@@ -1,7 +1,7 @@
 """The order in which gated pairs are worked on: blocks of whole components, in slots.
 
-A component is a *shape* with numbers: `LANES` components of one shape, as many examples over one structure are, stand side by
-side in a *bundle*, so that of each of its pairs there are `LANES`, one after the other, and of each of its nodes too. Those
+A component is a *shape* with numbers: `GROUP` components of one shape, as many examples over one structure are, stand side by
+side in a *bundle*, so that of each of its pairs there are `GROUP`, one after the other, and of each of its nodes too. Those
 need no gathering. What is left over, or alone in its shape, comes after all bundles, one component after the other. There
 pairs with the same first node are kept apart, since each addition to a sum waits for the one before.
 """
@@ -15,10 +15,11 @@ from numba import boolean, int32, int64, types
 
 from relcrf.kernels.compile import read_only
 from relcrf.kernels.components import flatten, unite
+from relcrf.kernels.lane_vectors import GROUP
 from relcrf.kernels.threads import frozen
 
-LANES = 16
-"""Of float32, a widest vector; of float64, two."""
+LANES = 64
+"""Slots that are worked on together: several vectors, so that the machine need not wait for one at a time."""
 
 BLOCK = 1024
 """Pairs and nodes of small components that make a block: they fill lanes, and what they leave behind fits a small cache."""
@@ -33,8 +34,8 @@ class Slots(NamedTuple):
         node_start: how many nodes come before its own, shape (n_blocks + 1,), int64.
         pair: the pair in each slot, shape (n_slots,), int32; of an empty one, the block's last.
         first, second: its nodes, counted within the block, shape (n_slots,), int32; of an empty slot, one more than there are.
-        in_step: of each `LANES` slots, whether first and second nodes follow each other, shape (n_slots / LANES,), bool.
-        one_table: whether all have the same table, shape (n_slots / LANES,), bool.
+        in_step: of each `GROUP` slots, whether first and second nodes follow each other, shape (n_slots / GROUP,), bool.
+        one_table: whether all have the same table, shape (n_slots / GROUP,), bool.
         node: the nodes of all blocks, shape (n_nodes,), int32.
         table_of: of each pair, shape (n_pairs,), int32.
     """
@@ -80,9 +81,9 @@ def slots_of(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> Slots:
     first, second = np.repeat(np.diff(node_start), n_slots), np.repeat(np.diff(node_start), n_slots)
     in_slot[slot], first[slot], second[slot] = pair, local[ends[pair, 0]], local[ends[pair, 1]]
 
-    steps = [(end.reshape(-1, LANES) - np.arange(LANES)) for end in (first, second)]
+    steps = [(end.reshape(-1, GROUP) - np.arange(GROUP)) for end in (first, second)]
     in_step = np.logical_and(*((step == step[:, :1]).all(axis=1) for step in steps))
-    tables = table_of[in_slot].reshape(-1, LANES)
+    tables = table_of[in_slot].reshape(-1, GROUP)
     one_table = (tables == tables[:, :1]).all(axis=1)
     return Slots(
         *(frozen(start, np.int64) for start in (pair_start, slot_start, node_start)),
@@ -114,14 +115,14 @@ def _units(
     n_nodes, n_pairs = np.bincount(component, minlength=n), np.bincount(component[ends[:, 0]], minlength=n)
     shape = _shapes(n, component[ends[:, 0]], np.column_stack((pair_place, node_place[ends])), n_nodes)
     place = _places(shape)
-    bundled = place < np.bincount(shape)[shape] // LANES * LANES if n else np.empty(0, dtype=np.bool_)
+    bundled = place < np.bincount(shape)[shape] // GROUP * GROUP if n else np.empty(0, dtype=np.bool_)
     bundled &= n_pairs > 0
-    number = np.where(bundled, place // LANES, place)
+    number = np.where(bundled, place // GROUP, place)
     order = np.lexsort((number, shape, ~bundled))
     keys = np.column_stack((~bundled, shape, number))[order]
     unit = np.empty(n, dtype=np.int64)
     unit[order] = np.cumsum(np.concatenate(([0], (keys[1:] != keys[:-1]).any(axis=1))))[:n]
-    return unit, np.where(bundled, place % LANES, 0)
+    return unit, np.where(bundled, place % GROUP, 0)
 
 
 def _shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray) -> np.ndarray:

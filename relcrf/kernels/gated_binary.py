@@ -12,16 +12,16 @@ Only the gathers of node sums and the additions to them are one by one.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numba import float32, float64, int32, int64, types, uint32
+from numba import float32, float64, int64
 
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.gated_layout import LANES, SLOTS
 from relcrf.kernels.gated_losses import LOSS, loss_of_odds
+from relcrf.kernels.lane_vectors import GROUP, add_group, subtract_group
 from relcrf.kernels.vector_math import exp, exp_like, log_like
-
-LANES = 32
 
 A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
 """Where the rows of a chunk begin. Those of the messages have on the way back the derivatives by them, then those by the
@@ -31,56 +31,29 @@ CHUNK = 8 * LANES
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
-WIDEST32, WIDEST64 = 28.0, 220.0
-"""Differences between two cells of a row or column, times the gate, up to which all of the above are normal numbers."""
-MOST32, MOST64 = WIDEST32 + 18.0, WIDEST64 + 38.0
-"""Cavities are cut off here. 1 + exp(-18) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
+WIDEST32, WIDEST64 = 13.0, 150.0
+"""Differences between two cells of a row or column, times the gate, up to which all that is made here is a normal number."""
+MOST32, MOST64 = WIDEST32 + 17.0, WIDEST64 + 38.0
+"""Cavities are cut off here. 1 + exp(-17) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
 same message as one farther away."""
 
-
-class Slots(NamedTuple):
-    """Blocks of pairs by their slots; a block's number of slots is a multiple of `LANES`, and the last may be empty.
-
-    Args:
-        pair_start: how many pairs come before each block's, shape (n_blocks + 1,), int64.
-        slot_start: where its slots begin, shape (n_blocks + 1,), int64.
-        node_start: how many nodes come before its own, shape (n_blocks + 1,), int64.
-        pair: the pair in each slot, shape (n_slots,), int32; of an empty one, the block's last.
-        first, second: its nodes, counted within the block, shape (n_slots,), uint32; of an empty slot, one more than there are.
-        node: the nodes of all blocks, shape (n_nodes,), int32.
-        table_of: of each pair, shape (n_pairs,), int32.
-    """
-
-    pair_start: np.ndarray
-    slot_start: np.ndarray
-    node_start: np.ndarray
-    pair: np.ndarray
-    first: np.ndarray
-    second: np.ndarray
-    node: np.ndarray
-    table_of: np.ndarray
-
-
-SLOTS = types.NamedTuple(
-    [read_only(t[::1]) for t in (int64, int64, int64, int32, uint32, uint32, int32, int32)], Slots
-)
-
-
-compiled = kernel(error_model="numpy", fastmath={"contract"})
+FAST = {"error_model": "numpy", "fastmath": {"contract"}}
 """Of all that follow: products may be joined with sums."""
 
+inner = kernel(**FAST, _nrt=False, forceinline=True)
+"""Put into what calls it, with no references counted: else the calls take as long as the work."""
 
-@compiled
+
+@inner
 def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
     """Makes a, b and r of a block's pairs; messages are uniform."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
-    n_pairs = U(slots.pair_start[block + 1] - slots.pair_start[block])
     zero = work.dtype.type(0)
     for s in range(U(0), n, U(LANES)):
         o = s * U(8)
         for i in range(U(LANES)):
             pair = U(slots.pair[lo + s + i])
-            g = gate[pair] if s + i < n_pairs else zero
+            g = gate[pair]
             c = U(3) * U(slots.table_of[pair])
             work[o + i] = g * contrasts[c]
             work[o + U(B) + i] = g * contrasts[c + U(1)]
@@ -91,23 +64,33 @@ def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
             work[o + i] = zero
 
 
-@compiled
+@inner
 def _take(slots, s, o, total, work, out, e):  # type: ignore[no-untyped-def]
     """Of a chunk, what each end's node has in all but from this pair: the first ends' to `out[e:]`, then the others'."""
-    for i in range(U(LANES)):
-        out[e + i] = total[slots.first[s + i]] - work[o + U(TO_FIRST) + i]
-        out[e + U(LANES) + i] = total[slots.second[s + i]] - work[o + U(TO_SECOND) + i]
+    for k in range(U(0), U(LANES), U(GROUP)):
+        if slots.in_step[(s + k) // U(GROUP)]:
+            subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
+            subtract_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k, out, e + U(LANES) + k)
+        else:
+            for i in range(k, k + U(GROUP)):
+                out[e + i] = total[U(slots.first[s + i])] - work[o + U(TO_FIRST) + i]
+                out[e + U(LANES) + i] = total[U(slots.second[s + i])] - work[o + U(TO_SECOND) + i]
 
 
-@compiled
+@inner
 def _give(slots, s, o, work, total):  # type: ignore[no-untyped-def]
     """Adds the rows of a chunk's ends to their nodes."""
-    for i in range(U(LANES)):
-        total[slots.first[s + i]] += work[o + U(TO_FIRST) + i]
-        total[slots.second[s + i]] += work[o + U(TO_SECOND) + i]
+    for k in range(U(0), U(LANES), U(GROUP)):
+        if slots.in_step[(s + k) // U(GROUP)]:
+            add_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k)
+            add_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k)
+        else:
+            for i in range(k, k + U(GROUP)):
+                total[U(slots.first[s + i])] += work[o + U(TO_FIRST) + i]
+                total[U(slots.second[s + i])] += work[o + U(TO_SECOND) + i]
 
 
-@compiled
+@inner
 def _send(o, e, most, odds, work):  # type: ignore[no-untyped-def]
     """New messages of a chunk from its cavities in `odds[e:]`, in whose place their exponentials are left."""
     one = work.dtype.type(1)
@@ -119,11 +102,14 @@ def _send(o, e, most, odds, work):  # type: ignore[no-untyped-def]
     for i in range(U(LANES)):
         x, y = odds[e + i], odds[e + U(LANES) + i]
         a, b, r = work[o + i], work[o + U(B) + i], work[o + U(R) + i]
-        work[o + U(TO_SECOND) + i] = log_like(a * ((one + x * (b * r)) / (one + x * b)))
-        work[o + U(TO_FIRST) + i] = log_like(b * ((one + y * (a * r)) / (one + y * a)))
+        x_b, y_a = x * b, y * a
+        without_x, without_y = one + x_b, one + y_a
+        inverse = one / (without_x * without_y)
+        work[o + U(TO_SECOND) + i] = log_like(a * ((one + x_b * r) * (without_y * inverse)))
+        work[o + U(TO_FIRST) + i] = log_like(b * ((one + y_a * r) * (without_x * inverse)))
 
 
-@compiled
+@inner
 def _send_back(o, e, odds, work):  # type: ignore[no-untyped-def]
     """From the derivatives by a chunk's messages those by its cavities, in the same rows, and by log a, log b and log r."""
     one = work.dtype.type(1)
@@ -132,58 +118,68 @@ def _send_back(o, e, odds, work):  # type: ignore[no-untyped-def]
         a, b, r = work[o + i], work[o + U(B) + i], work[o + U(R) + i]
         to_first, to_second = work[o + U(TO_FIRST) + i], work[o + U(TO_SECOND) + i]
         x_b, y_a = x * b, y * a
-        inverse_x, inverse_y = one / (one + x_b * r), one / (one + y_a * r)
-        from_first = to_second * (x_b / (one + x_b)) * ((r - one) * inverse_x)
-        from_second = to_first * (y_a / (one + y_a)) * ((r - one) * inverse_y)
+        without_x, without_y = one + x_b, one + y_a
+        to_second_x = to_second * x_b / (without_x * (one + x_b * r))
+        to_first_y = to_first * y_a / (without_y * (one + y_a * r))
+        from_first, from_second = to_second_x * (r - one), to_first_y * (r - one)
         work[o + U(D_A) + i] += to_second + from_second
         work[o + U(D_B) + i] += to_first + from_first
-        work[o + U(D_R) + i] += to_second * (x_b * r * inverse_x) + to_first * (y_a * r * inverse_y)
+        work[o + U(D_R) + i] += r * (to_second_x * without_x + to_first_y * without_y)
         work[o + U(TO_FIRST) + i] = from_first
         work[o + U(TO_SECOND) + i] = from_second
 
 
-@compiled
-def _forward(slots, block, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # type: ignore[no-untyped-def]  # fmt: skip
+@inner
+def _copy(n, source, out):  # type: ignore[no-untyped-def]
+    for i in range(U(n)):
+        out[i] = source[i]
+
+
+@inner
+def _forward(slots, block, n_nodes, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # type: ignore[no-untyped-def]  # fmt: skip
     """All iterations of a block; what its nodes have in the end is left in `total`.
 
     Args:
+        n_nodes: of the block, with the one that empty slots are of.
         kept: 1 where `odds` is to have every iteration's cavities, else 0.
-        base: the odds of each of the block's nodes alone. total, following: overwritten, of its length at least.
+        base: the odds of each of the block's nodes alone. total, following: overwritten, as long.
     """
     _open(slots, block, contrasts, gate, work)
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
-    total[: len(base)] = base
+    _copy(n_nodes, base, total)
     for t in range(n_iterations):
-        following[: len(base)] = base
+        _copy(n_nodes, base, following)
         for s in range(U(0), n, U(LANES)):
             o, e = U(8) * s, U(2) * (U(t * kept) * n + s)
             _take(slots, lo + s, o, total, work, odds, e)
             _send(o, e, most, odds, work)
             _give(slots, lo + s, o, work, following)
-        total[: len(base)] = following[: len(base)]
+        _copy(n_nodes, following, total)
 
 
-@compiled
-def _backward(slots, block, n_iterations, d_base, d_total, following, odds, work):  # type: ignore[no-untyped-def]
+@inner
+def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, odds, work):  # type: ignore[no-untyped-def]
     """From the derivatives by what nodes have in the end, in `d_total`, those by their own odds, and those of `_send_back`."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
     for s in range(U(0), n, U(LANES)):
         for i in range(U(TO_FIRST), U(D_A)):
             work[U(8) * s + i] = zero
-    d_base[:] = d_total[: len(d_base)]
+    _copy(n_nodes, d_total, d_base)
     for t in range(n_iterations - 1, -1, -1):
-        following[: len(d_base)] = zero
+        for v in range(U(n_nodes)):
+            following[v] = zero
         for s in range(U(0), n, U(LANES)):
             o = U(8) * s
             _take(slots, lo + s, o, d_total, work, work, o + U(TO_FIRST))
             _send_back(o, U(2) * (U(t) * n + s), odds, work)
             _give(slots, lo + s, o, work, following)
-        d_total[: len(d_base)] = following[: len(d_base)]
-        d_base += following[: len(d_base)]
+        for v in range(U(n_nodes)):
+            d_base[v] += following[v]
+            d_total[v] = following[v]
 
 
-@compiled
+@inner
 def _longest(start, lo, hi):  # type: ignore[no-untyped-def]
     n = 0
     for block in range(lo, hi):
@@ -191,7 +187,7 @@ def _longest(start, lo, hi):  # type: ignore[no-untyped-def]
     return n
 
 
-@compiled
+@inner
 def _base(slots, block, nodes, base):  # type: ignore[no-untyped-def]
     """The block's nodes' own odds, and 0 for the node that empty slots are of. Returns how many there are, with that one."""
     n = slots.node_start[block + 1] - slots.node_start[block]
@@ -207,17 +203,18 @@ def _types(real: Any) -> tuple[Any, ...]:
     return int64, int64, SLOTS, given, given, given, int64
 
 
-@kernel(*((*_types(real), real[::1]) for real in (float32, float64)), error_model="numpy", fastmath={"contract"})
+@kernel(*((*_types(real), real[::1]) for real in (float32, float64)), **FAST)
 def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, beliefs):  # type: ignore[no-untyped-def]
     """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
     real = nodes.dtype.type
     work = np.empty(8 * _longest(slots.slot_start, lo, hi), nodes.dtype)
     odds = np.empty(2 * _longest(slots.slot_start, lo, hi), nodes.dtype)
-    base, total, following = np.empty((3, _longest(slots.node_start, lo, hi) + 1), nodes.dtype)
+    n_nodes = _longest(slots.node_start, lo, hi) + 1
+    base, total, following = np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype)
     most = real(MOST32 if nodes.itemsize == 4 else MOST64)
     for block in range(lo, hi):
         n = _base(slots, block, nodes, base)
-        _forward(slots, block, contrasts, gate, n_iterations, 0, most, base[:n], total, following, odds, work)
+        _forward(slots, block, n, contrasts, gate, n_iterations, 0, most, base, total, following, odds, work)
         for v in range(n - 1):
             state = 2 * slots.node[slots.node_start[block] + v]
             small = exp(-abs(float64(total[v])))
@@ -228,8 +225,7 @@ def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, belief
 
 @kernel(
     *((*_types(real), LOSS, real[::1], float64[::1], int64, real[::1], real[::1]) for real in (float32, float64)),
-    error_model="numpy",
-    fastmath={"contract"},
+    **FAST,
 )
 def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):  # type: ignore[no-untyped-def]  # fmt: skip
     """Beliefs of blocks lo..hi-1, their loss, and its derivatives; all real arrays are float32 or all are float64.
@@ -248,12 +244,13 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
     n_slots = _longest(slots.slot_start, lo, hi)
     work = np.empty(8 * n_slots, nodes.dtype)
     odds = np.empty(2 * n_iterations * n_slots, nodes.dtype)
-    base, total, following = np.empty((3, _longest(slots.node_start, lo, hi) + 1), nodes.dtype)
+    n_nodes = _longest(slots.node_start, lo, hi) + 1
+    base, total, following = np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype)
     most = real(MOST32 if nodes.itemsize == 4 else MOST64)
     value = 0.0
     for block in range(lo, hi):
         n = _base(slots, block, nodes, base)
-        _forward(slots, block, contrasts, gate, n_iterations, 1, most, base[:n], total, following, odds, work)
+        _forward(slots, block, n, contrasts, gate, n_iterations, 1, most, base, total, following, odds, work)
         for v in range(n - 1):
             node = slots.node[slots.node_start[block] + v]
             lost, slope, small = loss_of_odds(loss, node, 2 * node, float64(total[v]))
@@ -263,7 +260,7 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
             value += lost
             total[v] = slope
         total[n - 1] = 0.0
-        _backward(slots, block, n_iterations, base[:n], total, following, odds, work)
+        _backward(slots, block, n, n_iterations, base, total, following, odds, work)
         for v in range(n - 1):
             node = slots.node[slots.node_start[block] + v]
             d_nodes[2 * node] = -base[v]
@@ -272,17 +269,39 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
     return value
 
 
-@compiled
+@inner
 def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):  # type: ignore[no-untyped-def]
     """From the derivatives by log a, b and r those by the gates and the tables."""
     lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
-    for s in range(n_pairs):
-        pair = U(slots.pair[lo + s])
-        c = U(3) * U(slots.table_of[pair])
+    for s in range(U(0), n_pairs, U(GROUP)):
         o = s // U(LANES) * U(CHUNK) + s % U(LANES)
-        d_a, d_b, d_r = work[o + U(D_A)], work[o + U(D_B)], work[o + U(D_R)]
-        g = gate[pair]
-        d_gate[pair] = d_a * contrasts[c] + d_b * contrasts[c + U(1)] + d_r * contrasts[c + U(2)]
-        d_contrasts[c - origin] += g * d_a
-        d_contrasts[c - origin + U(1)] += g * d_b
-        d_contrasts[c - origin + U(2)] += g * d_r
+        if slots.one_table[(lo + s) // U(GROUP)] and s + U(GROUP) <= n_pairs:
+            c = U(3) * U(slots.table_of[U(slots.pair[lo + s])])
+            d_a, d_b, d_r = 0.0, 0.0, 0.0
+            for i in range(U(GROUP)):
+                pair = U(slots.pair[lo + s + i])
+                g = gate[pair]
+                d_gate[pair] = _by_gate(contrasts, c, work, o + i)
+                d_a += g * work[o + U(D_A) + i]
+                d_b += g * work[o + U(D_B) + i]
+                d_r += g * work[o + U(D_R) + i]
+            d_contrasts[c - origin] += d_a
+            d_contrasts[c - origin + U(1)] += d_b
+            d_contrasts[c - origin + U(2)] += d_r
+        else:
+            for i in range(min(U(GROUP), n_pairs - s)):
+                pair = U(slots.pair[lo + s + i])
+                c, g = U(3) * U(slots.table_of[pair]), gate[pair]
+                d_gate[pair] = _by_gate(contrasts, c, work, o + i)
+                d_contrasts[c - origin] += g * work[o + U(D_A) + i]
+                d_contrasts[c - origin + U(1)] += g * work[o + U(D_B) + i]
+                d_contrasts[c - origin + U(2)] += g * work[o + U(D_R) + i]
+
+
+@inner
+def _by_gate(contrasts, c, work, at):  # type: ignore[no-untyped-def]
+    return (
+        work[at + U(D_A)] * contrasts[c]
+        + work[at + U(D_B)] * contrasts[c + U(1)]
+        + work[at + U(D_R)] * contrasts[c + U(2)]
+    )

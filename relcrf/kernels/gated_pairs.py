@@ -22,13 +22,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from relcrf.kernels import gated_binary, gated_tables
-from relcrf.kernels.components import flatten, unite
-from relcrf.kernels.gated_binary import LANES, WIDEST32, WIDEST64, Slots
+from relcrf.kernels.gated_binary import WIDEST32, WIDEST64
+from relcrf.kernels.gated_layout import Slots, slots_of
 from relcrf.kernels.gated_losses import LINEAR, Loss
 from relcrf.kernels.threads import frozen, in_runs
-
-BLOCK = 1024
-"""Pairs and nodes of components that go together: their messages fill lanes, and three iterations of them a small cache."""
 
 RUNS = 32
 """Into so many stretches the blocks are cut, whatever the number of threads; each adds up its own derivatives of tables."""
@@ -111,7 +108,7 @@ def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, tab
     _check(bool((ends[:, 0] != ends[:, 1]).all()), "a pair joins a node with itself")
     sizes = np.diff(table_start)[table_of] if len(ends) else np.empty(0)
     _check(bool((sizes == cardinality[ends].prod(axis=1)).all()), "a table is not of the size of its pair")
-    slots = _slots(n_nodes, ends, table_of)
+    slots = slots_of(n_nodes, ends, table_of)
     work = np.concatenate(([0.0], np.cumsum(np.diff(slots.slot_start) + np.diff(slots.node_start))))
     runs = np.unique(np.searchsorted(work, work[-1] * np.linspace(0, 1, RUNS + 1)))
     used = [slots.table_of[slots.pair[slice(*part)]] for part in pairwise(slots.slot_start[runs])]
@@ -123,40 +120,6 @@ def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, tab
 def _check(right: bool, message: str) -> None:
     if not right:
         raise ValueError(message)
-
-
-def _slots(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> Slots:
-    """The order of work: components by their first nodes, in each the nodes and pairs as they are given."""
-    component = np.arange(n_nodes, dtype=np.int32)
-    first, second = (np.ascontiguousarray(end, dtype=np.int32) for end in ends.T)
-    unite(component, first, second, np.ones(n_nodes, dtype=np.bool_))
-    flatten(component)
-    size = np.bincount(component, minlength=n_nodes) + np.bincount(component[first], minlength=n_nodes)
-    window = (np.cumsum(size) - size) // BLOCK  # of each component, by its first node: those of one are a block
-    _, block = np.unique(window[component], return_inverse=True)
-    n_blocks = int(block.max(initial=-1)) + 1
-    node = np.argsort(block, kind="stable")
-    node_start = _starts(np.bincount(block, minlength=n_blocks))
-    local = np.empty(n_nodes, dtype=np.int64)
-    local[node] = np.arange(n_nodes) - node_start[block[node]]
-    order = np.argsort(block[first], kind="stable")
-    n_pairs = np.bincount(block[first], minlength=n_blocks)
-    pair_start, slot_start = _starts(n_pairs), _starts(-(-n_pairs // LANES) * LANES)
-    of_pair = block[first[order]]
-    slot = np.arange(len(order)) - pair_start[of_pair] + slot_start[of_pair]
-    empty = np.repeat(np.diff(node_start), np.diff(slot_start))
-    last = order[np.maximum(np.repeat(pair_start[1:], np.diff(slot_start)) - 1, 0)]
-    places = [last, empty, empty.copy()]
-    for out, values in zip(places, (order, local[first[order]], local[second[order]]), strict=True):
-        out[slot] = values
-    kinds = (np.int32, np.uint32, np.uint32)
-    in_slots = (frozen(out, kind) for out, kind in zip(places, kinds, strict=True))
-    starts = (frozen(start, np.int64) for start in (pair_start, slot_start, node_start))
-    return Slots(*starts, *in_slots, frozen(node, np.int32), frozen(table_of, np.int32))
-
-
-def _starts(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
 
 
 def _contrasts(tables: np.ndarray) -> np.ndarray:

@@ -12,7 +12,7 @@ import numpy as np
 from numba import float64, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.gated_binary import SLOTS
+from relcrf.kernels.gated_layout import SLOTS
 from relcrf.kernels.gated_losses import LOSS, loss_of_beliefs
 from relcrf.kernels.vector_math import exp
 

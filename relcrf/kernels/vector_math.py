@@ -18,6 +18,7 @@ import numpy as np
 from llvmlite import ir
 from numba import float64, types
 from numba.extending import intrinsic, overload
+from numpy.polynomial import Chebyshev, Polynomial
 
 from relcrf.kernels.compile import kernel
 
@@ -37,8 +38,14 @@ _LN2_HIGH32 = np.float32(355.0 / 512.0)
 _LN2_LOW32 = np.float32(np.log(2.0) - 355.0 / 512.0)
 _PER_LN2_32 = np.float32(_PER_LN2)
 _E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / f) for f in (2, 6, 24, 120, 720, 5040))
-_L3, _L5, _L7, _L9 = (np.float32(2.0 / n) for n in (3, 5, 7, 9))
-_ZERO32, _ONE32, _TWO32 = np.float32(0.0), np.float32(1.0), np.float32(2.0)
+_ZERO32, _ONE32 = np.float32(0.0), np.float32(1.0)
+
+_CUBIC = Chebyshev.interpolate(
+    lambda f: (np.log1p(f) - f + 0.5 * f**2) / f**3, 7, domain=(np.sqrt(0.5) - 1.0, np.sqrt(2.0) - 1.0)
+)
+_L2 = np.float32(-0.5)
+_L3, _L4, _L5, _L6, _L7, _L8, _L9, _L10 = _CUBIC.convert(kind=Polynomial).coef.astype(np.float32)
+"""Of log(1 + f): its series is cut off too far from 0, so this is what fits best between the ends."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -178,17 +185,20 @@ def log(x):  # type: ignore[no-untyped-def]
 
 @kernel(inline="always")
 def log32(x):  # type: ignore[no-untyped-def]
-    """`log` of a float32."""
+    """`log` of a float32, without its division: there the series ends so soon that a polynomial of m - 1 is as short."""
     exponent = _shifted_exponent(x) - _ROUND32
     rest = _mantissa(x) - _ONE32
-    ratio = rest / (rest + _TWO32)
-    z = ratio * ratio
-    p = _L9
-    p = p * z + _L7
-    p = p * z + _L5
-    p = p * z + _L3
-    small = exponent * _LN2_LOW32 + ratio * (p * z)
-    return exponent * _LN2_HIGH32 + (_TWO32 * ratio + small)
+    p = _L10
+    p = p * rest + _L9
+    p = p * rest + _L8
+    p = p * rest + _L7
+    p = p * rest + _L6
+    p = p * rest + _L5
+    p = p * rest + _L4
+    p = p * rest + _L3
+    p = p * rest + _L2
+    small = exponent * _LN2_LOW32 + (rest * rest) * p
+    return exponent * _LN2_HIGH32 + (rest + small)
 
 
 def exp_like(x: Any) -> Any:

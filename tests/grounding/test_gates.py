@@ -149,7 +149,7 @@ def added_up(naive, gate, expected):
     return {at: rounded(features) for at, features in found.items() if rounded(features)}
 
 
-@generated(40)
+@generated(20)
 @given(tables(), gated_templates())
 def test_gates_are_what_the_model_means(data, declarations):
     compare(data, declarations)

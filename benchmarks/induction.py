@@ -55,7 +55,7 @@ N_BEST = 50
 SIZES, ROWS, TEST_ROWS = (100, 300, 1_000), 1_000, 200
 L1 = 12.0
 """About twice the standard deviation of a candidate's gradient that means nothing: of a thousand, some forty pass."""
-WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 20_000, 4
+WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
 THRESHOLDS = ((0.0, 0.0), (0.1, 0.1), (0.3, 0.3), (0.5, 0.5))
 TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
     "relation Edge(s: State, t: State)\n"

@@ -27,7 +27,9 @@ def gating_of(problem: Problem, backend: str) -> Gating:
     """
     if problem.gating is None:
         message = f"backend '{backend}' needs to know what its gates look at"
-        raise UsageError(Diagnostic("E308", message, hint="make the problem by relcrf.api.training_problem(..., gated=True)"))
+        raise UsageError(
+            Diagnostic("E308", message, hint="make the problem by relcrf.api.training_problem(..., gated=True)")
+        )
     return problem.gating
 
 

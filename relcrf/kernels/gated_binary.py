@@ -210,7 +210,11 @@ def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, belief
     work = np.empty(8 * _longest(slots.slot_start, lo, hi), nodes.dtype)
     odds = np.empty(2 * _longest(slots.slot_start, lo, hi), nodes.dtype)
     n_nodes = _longest(slots.node_start, lo, hi) + 1
-    base, total, following = np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype)
+    base, total, following = (
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+    )
     most = real(MOST32 if nodes.itemsize == 4 else MOST64)
     for block in range(lo, hi):
         n = _base(slots, block, nodes, base)
@@ -245,7 +249,11 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
     work = np.empty(8 * n_slots, nodes.dtype)
     odds = np.empty(2 * n_iterations * n_slots, nodes.dtype)
     n_nodes = _longest(slots.node_start, lo, hi) + 1
-    base, total, following = np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype)
+    base, total, following = (
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+    )
     most = real(MOST32 if nodes.itemsize == 4 else MOST64)
     value = 0.0
     for block in range(lo, hi):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import csc_array, csr_array
@@ -196,7 +196,9 @@ class Risk:
         """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
         folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
-        opened = np.concatenate((_not_zero(folded, graph.folded.state_start), _not_zero(tables, graph.kinds.table_start)[graph.kind]))
+        opened = np.concatenate(
+            (_not_zero(folded, graph.folded.state_start), _not_zero(tables, graph.kinds.table_start)[graph.kind])
+        )
         p = np.ones(len(self.messages))
         if self.settings.gated:
             p = expit(self.gates @ point[self.n_weights :])
@@ -224,7 +226,7 @@ class Risk:
         squares = np.bincount(node, found.beliefs**2, len(self.asked))[nodes]
         return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, found.messages / n
 
-    def with_settings(self, **changes: object) -> Risk:
+    def with_settings(self, **changes: Any) -> Risk:
         """The same examples under other settings."""
         other = replace(self, settings=replace(self.settings, **changes))
         for name in ("layout", "_gates_by_weight", "_cells"):
@@ -235,4 +237,4 @@ class Risk:
 
 def _not_zero(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Which of some flat tables are not 0 throughout, shape (n,), bool."""
-    return np.diff(np.concatenate(([0], np.cumsum(tables != 0.0)))[start]) > 0
+    return np.asarray(np.diff(np.concatenate(([0], np.cumsum(tables != 0.0)))[start]) > 0)

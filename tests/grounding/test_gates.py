@@ -518,7 +518,12 @@ def test_another_engine_gives_the_same_gates(request, tmp_path, name):
     with closing(engine):
         found = ground(bound, engine=engine, with_gates=True)
     assert_equal_groundings(found, expected)
-    assert_equal_gates(found, expected)
+    assert found.gate_templates == expected.gate_templates
+    for one, other in zip(found.gates.groups, expected.gates.groups, strict=True):
+        assert (one.group, one.block) == (other.group, other.block)
+        for a, b in zip(one.features.arrays(), other.features.arrays(), strict=True):
+            # The last bit of a computed number is the engine's own.
+            np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 # Structure that repeats

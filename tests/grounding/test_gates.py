@@ -53,6 +53,11 @@ def gate_groups(grounding):
 # What plain loops say
 
 
+def names(text):
+    """The names of one letter in a text, attributes left out."""
+    return set(re.findall(r"(?<![.\w])[a-z]\b", text))
+
+
 def choices(declaration):
     """What a gate on one of the random templates and rules may look at."""
     header = re.match(r"template \w+\((.*?)\)", declaration)
@@ -63,6 +68,9 @@ def choices(declaration):
         return ["1", "f.r"]
     others = [f"{name}.r" for name, sort in binders.items() if sort == "F"]
     numbers = ["1", *OF_A, *others, *(NUMBERS if binders.get("b") == "E" else [])]
+    # A figure binds names of its own: none that the template has bound.
+    taken = names(declaration) - {"a", "b"}
+    numbers = [number for number in numbers if "{" not in number or not names(number) & taken]
     return [*numbers, "a.w", "a.w"] if len(binders) == 1 else numbers
 
 
@@ -510,7 +518,12 @@ def test_another_engine_gives_the_same_gates(request, tmp_path, name):
     with closing(engine):
         found = ground(bound, engine=engine, with_gates=True)
     assert_equal_groundings(found, expected)
-    assert_equal_gates(found, expected)
+    assert found.gate_templates == expected.gate_templates
+    for one, other in zip(found.gates.groups, expected.gates.groups, strict=True):
+        assert (one.group, one.block) == (other.group, other.block)
+        for a, b in zip(one.features.arrays(), other.features.arrays(), strict=True):
+            # The last bit of a computed number is the engine's own.
+            np.testing.assert_allclose(a, b, rtol=1e-12)
 
 
 # Structure that repeats

@@ -312,7 +312,7 @@ def load(folder: Path) -> LearnedModel:
             if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
                 raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
         path = folder / "log.jsonl"
-        log = tuple(json.loads(line) for line in path.read_text().splitlines())
+        log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
         path = folder / "histograms.json"
         return LearnedModel(
             spec,
@@ -329,6 +329,12 @@ def load(folder: Path) -> LearnedModel:
         )
     except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
         raise _corrupt(path, error) from None
+
+
+def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the log; see `Checkpoints.step`."""
+    kinds = {"stage": str, "iteration": int, "value": float, "gradient": float, "weights": int}
+    return {name: kind(facts[name]) for name, kind in kinds.items()}
 
 
 def load_timings(folder: Path) -> Timings:

@@ -1,0 +1,151 @@
+"""The report of a run folder: one HTML file that needs nothing else and runs nothing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends import run_folder
+from relcrf.backends.learned import LearnedModel
+from relcrf.backends.strongest import strongest
+from relcrf.data.extras import require
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.language.render import render
+from relcrf.report import distributions, optimisation
+from relcrf.report.plot import EXTRA, PURPOSE, Plot
+from relcrf.text.highlight import as_html
+
+MOST_WEIGHTS = 40
+"""In the table of the strongest."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report.
+
+    Args:
+        html: the page.
+        plots: the titles of its plots.
+    """
+
+    html: str
+    plots: tuple[str, ...]
+
+
+def require_writable(out: Path) -> None:
+    """Refuses what is no place for a page, before any work is done; makes its folder.
+
+    Raises:
+        UsageError: for a folder, or another ending than `.html`.
+        OSError: where the system says no.
+    """
+    if out.suffix != ".html" or out.is_dir():
+        raise UsageError(Diagnostic("E312", f"'{out}' is no .html file", hint="name a file such as report.html"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+
+
+def write(run: Path, out: Path) -> Report:
+    """Writes the report of a run folder, through a temporary name. For the place see `require_writable`.
+
+    Raises:
+        UsageError: where a package of the extra `report` is missing.
+        DataError: where the folder is none, or damaged.
+        OSError: where the place cannot be written to.
+    """
+    found = report(run)
+    run_folder.write_text(out, found.html)
+    return found
+
+
+def report(run: Path) -> Report:
+    """The report of a run folder. For what it raises see `write`."""
+    jinja2 = require("jinja2", EXTRA, PURPOSE)
+    learned, timings = run_folder.load(run), run_folder.load_timings(run)
+    stages = optimisation.stages(learned.log, timings.steps)
+    by_stage = [(stage, optimisation.plots(stage)) for stage in stages]
+    histograms = distributions.plots(learned.histograms)
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["number"] = _number
+    html = environment.from_string(_shipped("page.html")).render(
+        css=_shipped("page.css"),
+        name=Path(os.path.abspath(run)).name,
+        learned=learned,
+        phases=timings.phases,
+        model=as_html(_text(learned)),
+        templates=_templates(learned),
+        stages=by_stage,
+        histograms=histograms,
+        weights=_weights(learned),
+        has_worth=_has_worth(learned),
+        n_weights=learned.layout.size,
+    )
+    # JSON can spell halves of characters, which no file in UTF-8 can hold.
+    html = html.encode("utf-8", "replace").decode("utf-8")
+    plots: list[Plot] = [plot for _, drawn in by_stage for plot in drawn] + histograms
+    return Report(html, tuple(plot.title for plot in plots))
+
+
+def _shipped(name: str) -> str:
+    return files("relcrf.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _number(value: object) -> str:
+    """A figure as people read it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return "none" if value is None else str(value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+
+
+def _text(learned: LearnedModel) -> str:
+    source = learned.spec.source
+    return source.text if source else render(learned.spec)
+
+
+def _candidates(learned: LearnedModel) -> set[str]:
+    """The names of the declarations of candidates."""
+    return {template.name for template in learned.spec.flat().templates if template.is_candidate}
+
+
+def _templates(learned: LearnedModel) -> list[dict[str, Any]]:
+    """A row for each block of weights."""
+    candidates = _candidates(learned)
+    rows = []
+    for block, (info, shape) in enumerate(zip(learned.templates, learned.layout.blocks, strict=True)):
+        matrix = learned.layout.matrix(learned.vectors["weights"], block)
+        rows.append(
+            {
+                "name": info.name,
+                "kind": "chosen candidates" if info.name in candidates else "fixed" if shape.fixed else "",
+                "bindings": info.bindings,
+                "weights": shape.size,
+                "nonzero": int(np.count_nonzero(matrix)),
+            }
+        )
+    return rows
+
+
+def _has_worth(learned: LearnedModel) -> bool:
+    """Whether it is known what each candidate gains."""
+    return {"gain", "support"} <= set(learned.vectors)
+
+
+def _weights(learned: LearnedModel) -> list[dict[str, Any]]:
+    """The strongest of the weights that were learned, with gain and support of candidates."""
+    candidates, has_worth = _candidates(learned), _has_worth(learned)
+    blocks = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
+    rows = []
+    for weight in strongest(learned, blocks, MOST_WEIGHTS):
+        row: dict[str, Any] = {"weight": weight, "gain": None, "support": None}
+        if has_worth and weight.template in candidates:
+            block, *place = weight.place
+            for name in ("gain", "support"):
+                row[name] = float(learned.layout.matrix(learned.vectors[name], block)[tuple(place)])
+        rows.append(row)
+    return rows

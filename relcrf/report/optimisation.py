@@ -78,10 +78,12 @@ def _line(
         axes.set_xlabel(over)
         if over == "iterations":
             axes.xaxis.get_major_locator().set_params(integer=True)
+        else:
+            axes.set_xlim(left=0.0)
         if logarithmic:
             ticker = require("matplotlib.ticker", EXTRA, PURPOSE)
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(ticker.LogFormatter())
+            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1.5, 0.5)))
 
     return draw(f"{stage.name}: {what} over {over}", paint)

@@ -21,7 +21,7 @@ from relcrf.report.plot import EXTRA, PURPOSE, Plot
 from relcrf.text.highlight import as_html
 
 MOST_WEIGHTS = 40
-"""In the table of the strongest."""
+"""In a table of the strongest."""
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,7 @@ def report(run: Path) -> Report:
         templates=_templates(learned),
         stages=by_stage,
         histograms=histograms,
-        weights=_weights(learned),
-        has_worth=_has_worth(learned),
-        n_weights=learned.layout.size,
+        strongest=_strongest(learned),
     )
     # JSON can spell halves of characters, which no file in UTF-8 can hold.
     html = html.encode("utf-8", "replace").decode("utf-8")
@@ -131,21 +129,24 @@ def _templates(learned: LearnedModel) -> list[dict[str, Any]]:
     return rows
 
 
-def _has_worth(learned: LearnedModel) -> bool:
-    """Whether it is known what each candidate gains."""
-    return {"gain", "support"} <= set(learned.vectors)
+def _strongest(learned: LearnedModel) -> dict[str, list[dict[str, Any]]]:
+    """Tables by their titles: the strongest candidates and the strongest of the other weights that were learned."""
+    candidates = _candidates(learned)
+    learnt = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
+    chosen = [k for k in learnt if learned.templates[k].name in candidates]
+    return {
+        "Strongest candidates": _weights(learned, chosen, ("gain", "support")),
+        "Strongest weights": _weights(learned, [k for k in learnt if k not in chosen], ()),
+    }
 
 
-def _weights(learned: LearnedModel) -> list[dict[str, Any]]:
-    """The strongest of the weights that were learned, with gain and support of candidates."""
-    candidates, has_worth = _candidates(learned), _has_worth(learned)
-    blocks = [k for k, block in enumerate(learned.layout.blocks) if not block.fixed]
+def _weights(learned: LearnedModel, blocks: list[int], worth: tuple[str, ...]) -> list[dict[str, Any]]:
+    """The strongest weights of some blocks, with what they are worth by the vectors of these names, where there are such."""
     rows = []
     for weight in strongest(learned, blocks, MOST_WEIGHTS):
+        block, *place = weight.place
         row: dict[str, Any] = {"weight": weight, "gain": None, "support": None}
-        if has_worth and weight.template in candidates:
-            block, *place = weight.place
-            for name in ("gain", "support"):
-                row[name] = float(learned.layout.matrix(learned.vectors[name], block)[tuple(place)])
+        for name in worth if set(worth) <= set(learned.vectors) else ():
+            row[name] = float(learned.layout.matrix(learned.vectors[name], block)[tuple(place)])
         rows.append(row)
     return rows

@@ -294,11 +294,11 @@ def load(folder: Path) -> LearnedModel:
         if version != FORMAT:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
+        layout = WeightLayout(tuple(WeightBlock(**block) for block in run["blocks"]))
         path = folder / "dictionaries.json"
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         path = folder / "model.rcrf"
         spec = parse(path.read_text(encoding="utf-8"), str(path))
-        layout = WeightLayout(tuple(WeightBlock(**block) for block in run["blocks"]))
         vectors = {}
         for name in sorted({"weights", *run["vectors"]}):
             path = folder / f"{Path(name).name}.npy"

@@ -23,9 +23,7 @@ def report(
 
     Example: relcrf report runs/webkb --out webkb.html
     """
-    place = run / "report.html" if out is None else out
-    if out is not None:
-        page.require_writable(out)
+    place = out or run / "report.html"
     made = page.write(run, place)
     n_bytes = place.stat().st_size
     if as_json:

@@ -49,7 +49,8 @@ class Histogram:
             ValueError, TypeError, KeyError: where it is another.
         """
         edges, counts = np.asarray(facts["edges"], dtype=np.float64), np.asarray(facts["counts"], dtype=np.int64)
-        return cls(edges, counts, facts["threshold"], facts["beyond"])
+        threshold = facts["threshold"]
+        return cls(edges, counts, None if threshold is None else float(threshold), int(facts["beyond"]))
 
     def as_plain(self) -> dict[str, Any]:
         """Numbers and lists, as JSON has them."""

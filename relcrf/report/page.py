@@ -37,27 +37,19 @@ class Report:
     plots: tuple[str, ...]
 
 
-def require_writable(out: Path) -> None:
-    """Refuses what is no place for a page, before any work is done; makes its folder.
-
-    Raises:
-        UsageError: for a folder, or another ending than `.html`.
-        OSError: where the system says no.
-    """
-    if out.suffix != ".html" or out.is_dir():
-        raise UsageError(Diagnostic("E312", f"'{out}' is no .html file", hint="name a file such as report.html"))
-    out.parent.mkdir(parents=True, exist_ok=True)
-
-
 def write(run: Path, out: Path) -> Report:
-    """Writes the report of a run folder, through a temporary name. For the place see `require_writable`.
+    """Writes the report of a run folder, through a temporary name; makes the folder that it is to be in.
 
     Raises:
-        UsageError: where a package of the extra `report` is missing.
+        UsageError: where a package of the extra `report` is missing; for a place that is a folder or has another ending
+            than `.html`.
         DataError: where the folder is none, or damaged.
         OSError: where the place cannot be written to.
     """
+    if out.suffix != ".html" or out.is_dir():
+        raise UsageError(Diagnostic("E312", f"'{out}' is no .html file", hint="name a file such as report.html"))
     found = report(run)
+    out.parent.mkdir(parents=True, exist_ok=True)
     run_folder.write_text(out, found.html)
     return found
 

@@ -266,6 +266,7 @@ def fit(
             **{f"{stage}_status": state.status for stage, state in learned.stages},
         },
         converged=learned.converged,
+        histograms=learned.histograms,
     )
     return Fit(result, time.perf_counter() - started)
 

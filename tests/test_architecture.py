@@ -26,6 +26,7 @@ LAYERS = (
     ("evaluation",),
     ("api",),
     ("builder",),
+    ("report",),
     ("demo",),
     ("editor",),
     ("cli",),

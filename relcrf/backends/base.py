@@ -18,6 +18,7 @@ from relcrf.graph.gating import Gating
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.learning.likelihood import AbstractLikelihood, curvature, penalised
 
@@ -200,12 +201,14 @@ class Learned:
         stages: for each optimisation, its name and the optimiser's last state.
         summary: figures for people and machines, in order.
         chosen: see `Problem.having`.
+        histograms: figures of what the backend saw; by the figure's name, its histograms by theirs.
     """
 
     vectors: dict[str, np.ndarray]
     stages: tuple[tuple[str, State], ...] = ()
     summary: dict[str, float | int | str] = field(default_factory=dict)
     chosen: Mapping[str, np.ndarray] = field(default_factory=dict)
+    histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
 
     @property
     def converged(self) -> bool:

@@ -12,6 +12,7 @@ from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.grounding import Grounding
+from relcrf.learning.histogram import Histogram
 from relcrf.model.spec import ModelSpec, OpenDomain
 
 
@@ -27,6 +28,7 @@ class LearnedModel:
         summary: figures about the training.
         log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
         converged: whether every optimisation did.
+        histograms: see `Learned`.
     """
 
     spec: ModelSpec
@@ -39,6 +41,7 @@ class LearnedModel:
     summary: Mapping[str, Any]
     converged: bool
     log: tuple[Mapping[str, Any], ...] = field(default=())
+    histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
 
     def placed(self, grounding: Grounding) -> Grounding:
         """A ground graph with the candidates that training chose."""

@@ -1,9 +1,9 @@
 """Run folders: what training leaves behind, and what an interrupted training goes on from.
 
 A run folder holds `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`, `dictionaries.json`
-(the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path)
-and `timings.json`. All but the timings are the same bytes for the same input. While training runs it is called
-`NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
+(the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path),
+`histograms.json` where the backend gave some, and `timings.json`. All but the timings are the same bytes for the same
+input. While training runs it is called `NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.language.parse import parse
 from relcrf.language.render import render
+from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import State
 
 FORMAT = 1
@@ -98,8 +99,15 @@ def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], prob
     return digest.hexdigest()
 
 
+Seconds = tuple[float, float]
+"""By the clock, and of the processor in this process."""
+
+
 class Checkpoints(Monitor):
     """Saves the optimiser's state every few seconds, and gives it back.
+
+    `log` is the path so far, and `seconds` the time that each of its entries came at, from the beginning of its stage on; an
+    interruption is not counted.
 
     Args:
         folder: the partial run folder. identity: the `fingerprint` of what is trained.
@@ -116,6 +124,8 @@ class Checkpoints(Monitor):
         self.then = then
         self.saved = time.monotonic()
         self.log: list[dict[str, Any]] = []
+        self.seconds: list[Seconds] = []
+        self.began = _now()
         self.latest: tuple[str, State] | None = None
         known = self.folder / "identity"
         if known.exists() and known.read_text() != identity:
@@ -124,12 +134,15 @@ class Checkpoints(Monitor):
         write_text(known, identity)
 
     def restore(self, stage: str) -> State | None:
+        self.began = _now()
         path = self.folder / f"{stage}.json"
         if not path.exists():
             return None
         try:
             facts = json.loads(path.read_text())
             version, self.log = facts.pop("version"), facts.pop("log")
+            self.seconds = _seconds(facts.pop("seconds"))
+            self.began = _less(_now(), self.seconds[-1])
             names = ("point", "gradient", "steps", "changes")
             arrays: dict[str, Any] = {
                 n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names
@@ -140,11 +153,12 @@ class Checkpoints(Monitor):
                 for n in facts.pop("kept")
             }
             return State(**facts, **arrays, **memory, kept=kept)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError, TypeError, LookupError) as error:
             raise _corrupt(path, error) from None
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
         self.latest = (stage, state)
+        self.seconds.append(_less(_now(), self.began))
         self.log.append(
             {
                 "stage": stage,
@@ -178,6 +192,7 @@ class Checkpoints(Monitor):
             "status": state.status,
             "version": version,
             "log": self.log,
+            "seconds": self.seconds,
         }
         write_text(self.folder / f"{stage}.json", json.dumps(facts))
         for old in self.folder.glob(f"{stage}.*.npy"):
@@ -186,8 +201,37 @@ class Checkpoints(Monitor):
         self.saved = time.monotonic()
 
 
-def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float]) -> None:
-    """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole."""
+def _now() -> Seconds:
+    return time.perf_counter(), time.process_time()
+
+
+def _less(one: Seconds, other: Seconds) -> Seconds:
+    return one[0] - other[0], one[1] - other[1]
+
+
+def _seconds(read: Sequence[Sequence[float]]) -> list[Seconds]:
+    return [(float(wall), float(processor)) for wall, processor in read]
+
+
+@dataclass(frozen=True)
+class Timings:
+    """How long a training took.
+
+    Args:
+        phases: seconds of each, by name.
+        steps: for each entry of the log, see `Checkpoints`; empty where nobody watched.
+    """
+
+    phases: Mapping[str, float]
+    steps: tuple[Seconds, ...]
+
+
+def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], steps: Sequence[Seconds] = ()) -> None:
+    """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole.
+
+    Args:
+        timings, steps: see `Timings`.
+    """
     partial = partial_name(folder)
     partial.mkdir(parents=True, exist_ok=True)
     run = {
@@ -217,7 +261,11 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float]) -> N
     for name, vector in learned.vectors.items():
         _write_array(partial / f"{name}.npy", vector)
     write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
-    write_text(partial / "timings.json", json.dumps({k: round(v, 3) for k, v in timings.items()}))
+    if learned.histograms:
+        write_text(partial / "histograms.json", json.dumps(_plain_histograms(learned.histograms)))
+    seconds = {k: round(v, 3) for k, v in timings.items()}
+    path = [[round(v, 4) for v in step] for step in steps]
+    write_text(partial / "timings.json", json.dumps({**seconds, "steps": path}))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
     shutil.rmtree(partial / "checkpoint", ignore_errors=True)
     replaced = folder.with_name(folder.name + ".replaced")
@@ -246,20 +294,26 @@ def load(folder: Path) -> LearnedModel:
         if version != FORMAT:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
+        layout = WeightLayout(tuple(WeightBlock(**block) for block in run["blocks"]))
         path = folder / "dictionaries.json"
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         path = folder / "model.rcrf"
         spec = parse(path.read_text(encoding="utf-8"), str(path))
-        layout = WeightLayout(tuple(WeightBlock(**block) for block in run["blocks"]))
         vectors = {}
-        for name in run["vectors"]:
+        for name in sorted({"weights", *run["vectors"]}):
             path = folder / f"{Path(name).name}.npy"
             vectors[name] = np.load(path, allow_pickle=False)
             if vectors[name].shape != (layout.size,):
                 raise ValueError(f"{len(vectors[name])} weights instead of {layout.size}")
         path = folder / "dictionaries.json"
         templates = tuple(_template(t, dictionaries["keys"][t["name"]]) for t in run["templates"])
-        log = tuple(json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines())
+        for info, block in zip(templates, layout.blocks, strict=True):
+            n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
+            if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
+                raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
+        path = folder / "log.jsonl"
+        log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+        path = folder / "histograms.json"
         return LearnedModel(
             spec,
             run["backend"],
@@ -271,9 +325,47 @@ def load(folder: Path) -> LearnedModel:
             run["summary"],
             run["converged"],
             log,
+            _histograms(path),
         )
-    except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
         raise _corrupt(path, error) from None
+
+
+def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of the log; see `Checkpoints.step`."""
+    kinds = {"stage": str, "iteration": int, "value": float, "gradient": float, "weights": int}
+    return {name: kind(facts[name]) for name, kind in kinds.items()}
+
+
+def load_timings(folder: Path) -> Timings:
+    """How long the training of a run folder took.
+
+    Raises:
+        DataError: where the file is damaged.
+    """
+    path = folder / "timings.json"
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        steps = _seconds(facts.pop("steps", ()))
+        return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise _corrupt(path, error) from None
+
+
+def _plain_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:
+    return {
+        figure: {name: found.as_plain() for name, found in histograms.items()} for figure, histograms in figures.items()
+    }
+
+
+def _histograms(path: Path) -> dict[str, dict[str, Histogram]]:
+    """Those of a file; none where it is not there."""
+    if not path.exists():
+        return {}
+    return {
+        figure: {name: Histogram.of_plain(plain) for name, plain in histograms.items()}
+        for figure, histograms in json.loads(path.read_text(encoding="utf-8")).items()
+    }
 
 
 def _template(facts: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:

@@ -25,6 +25,7 @@ from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.gains import worth
 from relcrf.structure.induction import Induction, Strengths
+from relcrf.structure.literal_histograms import literal_histograms
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class TrMrfBackend(AbstractBackend):
         stages, point = [("unary", unary)], unary.point + (start - layout.initial())
         likelihood = self._likelihood(labelled, None)
         model = self._divergence(problem) if self.objective == "cd" else likelihood
-        chosen = Chosen.none()
+        chosen, seen = Chosen.none(), {"before candidates join": literal_histograms(model, point, self._scorer)}
         if self.structure == "full":
             chosen = Chosen.everything(problem.candidates)
             point = np.append(point, np.zeros(len(chosen)))
@@ -126,7 +127,13 @@ class TrMrfBackend(AbstractBackend):
                 stages.append((name, state))
                 point, chosen = state.point, Chosen.of(state.kept["chosen"])
         summary: dict[str, float | int | str] = {"variables": model.base.n_nodes, "hidden": int(hidden.sum())}
-        return self._learned(labelled, likelihood, point, chosen, stages, summary)
+        seen["at the end"] = literal_histograms(model.having(chosen), point, self._scorer)
+        figures = {name: {when: found[name] for when, found in seen.items()} for name in ("errors", "signals")}
+        return replace(self._learned(labelled, likelihood, point, chosen, stages, summary), histograms=figures)
+
+    @property
+    def _scorer(self) -> Scorer:
+        return Scorer(self.error, self.signal, exhaustive=self.structure != "cfi")
 
     def _likelihood(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
         """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""
@@ -210,10 +217,17 @@ class TrMrfBackend(AbstractBackend):
             [self.l1 if space.l1 is None else space.l1 for space in spaces],
             [self.l2 if space.l2 is None else space.l2 for space in spaces],
         )
-        scorer = Scorer(self.error, self.signal, exhaustive=self.structure == "grafting")
         batch = None if self.structure == "full" else self.batch
         return Induction(
-            model, spaces, scorer, strengths, batch, self.steps, self.patience, self.tolerance, self.max_iterations
+            model,
+            spaces,
+            self._scorer,
+            strengths,
+            batch,
+            self.steps,
+            self.patience,
+            self.tolerance,
+            self.max_iterations,
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:

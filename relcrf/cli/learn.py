@@ -173,7 +173,7 @@ def train(
         raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
     learned = replace(fit.learned, log=tuple(monitor.log))
     timings = {"ground": seconds_ground, "learn": fit.seconds}
-    run_folder.save(learned, out, timings)
+    run_folder.save(learned, out, timings, monitor.seconds)
     if export is not None:
         run_folder.write_text(export, exported(learned))
     if as_json:

@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, ground, infer, inspect, language, learn, warmup
+from relcrf.cli import demo, ground, infer, inspect, language, learn, report, warmup
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -33,6 +33,7 @@ for command in (
     learn.predict,
     learn.evaluate,
     infer.infer,
+    report.report,
     demo.demo,
     warmup.warmup,
     language.fmt,

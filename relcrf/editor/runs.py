@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from relcrf.backends import run_folder
 from relcrf.backends.learned import LearnedModel
+from relcrf.backends.strongest import NamedWeight, strongest
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Template
 
@@ -19,16 +18,6 @@ MAX_RUNS = 50
 
 _KEPT = 8
 """Runs in memory; a model of words can have millions of weights."""
-
-
-@dataclass(frozen=True)
-class LearnedWeight:
-    """One weight: of a pattern of states, times a feature, for a key ('' where there is none)."""
-
-    value: float
-    key: str
-    feature: str
-    pattern: str
 
 
 @dataclass(frozen=True)
@@ -44,7 +33,7 @@ class Learned:
     backend: str
     weights: int
     bindings: int
-    largest: tuple[LearnedWeight, ...]
+    largest: tuple[NamedWeight, ...]
 
 
 class Runs:
@@ -113,16 +102,8 @@ def _changed(run: Path) -> int:
 
 
 def _of_template(learned: LearnedModel, template: Template, run: Path, most: int) -> Learned | None:
-    vector = learned.vectors.get("weights")
     block = next((k for k, info in enumerate(learned.templates) if info.name == template.weights), None)
-    if vector is None or block is None or block >= len(learned.layout.blocks):
+    if block is None:
         return None
-    info, matrix = learned.templates[block], learned.layout.matrix(vector, block)
-    size = np.abs(matrix).ravel()
-    near = np.argpartition(-size, most - 1)[:most] if len(size) > most else np.arange(len(size))
-    largest = []
-    for k in sorted(near.tolist(), key=lambda k: (-size[k], k)):
-        feature, pattern = divmod(k, matrix.shape[1])
-        key, name = info.feature_name(feature)
-        largest.append(LearnedWeight(float(matrix[feature, pattern]), ", ".join(key), name, info.patterns[pattern]))
-    return Learned(run, learned.backend, matrix.size, info.bindings, tuple(largest))
+    size, bindings = learned.layout.blocks[block].size, learned.templates[block].bindings
+    return Learned(run, learned.backend, size, bindings, strongest(learned, [block], most))

@@ -127,7 +127,7 @@ class Scorer(AbstractScorer[AbstractInduced]):
         known = self._kept.get((id(side), n_samples))
         if known is not None and known[0] is holds:
             return known[1]
-        cells, means = side, _key_means(side, holds[side.variable])
+        cells, means = side, key_means(side, holds[side.variable])
         key = side.key
         if n_samples is not None:
             cells = side.by_sample
@@ -144,7 +144,7 @@ def _table(side: Side, values: np.ndarray, n_samples: int) -> np.ndarray:
     return out
 
 
-def _key_means(side: Side, values: np.ndarray) -> np.ndarray:
+def key_means(side: Side, values: np.ndarray) -> np.ndarray:
     """The mean of the values of each key's cells, shape (n_keys,)."""
     sizes = np.diff(side.start)
     totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))

@@ -20,7 +20,9 @@ from relcrf.resources import shipped
 MODEL = shipped("models", "webkb.rcrf")
 
 
-@pytest.mark.parametrize("command", ["check", "plan", "ground", "train", "predict", "evaluate", "infer", "demo"])
+@pytest.mark.parametrize(
+    "command", ["check", "plan", "ground", "train", "predict", "evaluate", "infer", "report", "demo"]
+)
 def test_every_command_has_help_with_an_example(relcrf_, command):
     code, out, _ = relcrf_(command, "--help")
     assert code == 0

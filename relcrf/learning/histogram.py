@@ -1,0 +1,62 @@
+"""Counts of numbers over fixed bins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """How many numbers fall between which.
+
+    Args:
+        edges: of the bins, ascending, shape (n + 1,).
+        counts: shape (n,), int64.
+        threshold: a size that matters for these numbers; None where there is none.
+        beyond: how many are larger than that, by their absolute values.
+    """
+
+    edges: np.ndarray
+    counts: np.ndarray
+    threshold: float | None = None
+    beyond: int = 0
+
+    def __post_init__(self) -> None:
+        edges, counts = self.edges, self.counts
+        if edges.ndim != 1 or edges.shape != (len(counts) + 1,) or not (np.diff(edges) > 0).all():
+            raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or edges that do not ascend")
+        if counts.min(initial=0) < 0 or not 0 <= self.beyond <= self.total:
+            raise ValueError("counts that cannot be")
+
+    @classmethod
+    def of(cls, parts: Iterable[np.ndarray], edges: np.ndarray, threshold: float | None = None) -> Histogram:
+        """Of numbers that come in parts. What rounding has put beyond the last edges counts within."""
+        counts, beyond = np.zeros(len(edges) - 1, dtype=np.int64), 0
+        for values in parts:
+            counts += np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
+            beyond += 0 if threshold is None else int((np.abs(values) > threshold).sum())
+        return cls(edges, counts, threshold, beyond)
+
+    @classmethod
+    def of_plain(cls, facts: Mapping[str, Any]) -> Histogram:
+        """From the form that `as_plain` gives.
+
+        Raises:
+            ValueError, TypeError, KeyError: where it is another.
+        """
+        edges, counts = np.asarray(facts["edges"], dtype=np.float64), np.asarray(facts["counts"], dtype=np.int64)
+        threshold = facts["threshold"]
+        return cls(edges, counts, None if threshold is None else float(threshold), int(facts["beyond"]))
+
+    def as_plain(self) -> dict[str, Any]:
+        """Numbers and lists, as JSON has them."""
+        return {**asdict(self), "edges": self.edges.tolist(), "counts": self.counts.tolist()}
+
+    @property
+    def total(self) -> int:
+        """How many numbers there are."""
+        return int(self.counts.sum())

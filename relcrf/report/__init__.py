@@ -1,0 +1,1 @@
+"""A finished training as one HTML file."""

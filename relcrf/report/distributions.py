@@ -1,0 +1,55 @@
+"""Histograms of what a backend saw, as plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from relcrf.data.extras import require
+from relcrf.learning.histogram import Histogram
+from relcrf.report.plot import EXTRA, FIRST, INK, MARK, PURPOSE, SECOND, Plot, draw
+
+_COLOURS = (FIRST, SECOND, INK)
+"""Of the histograms of a figure, in their order; those beyond are not drawn."""
+
+
+def plots(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
+    """One plot for each figure that has numbers: its histograms over each other, and their threshold."""
+    return [_plot(name, histograms) for name, histograms in figures.items() if _drawn(histograms)]
+
+
+def _drawn(histograms: Mapping[str, Histogram]) -> list[tuple[str, str, Histogram]]:
+    """Colour, name and histogram."""
+    named = [(name, histogram) for name, histogram in histograms.items() if histogram.total]
+    return [(colour, name, histogram) for colour, (name, histogram) in zip(_COLOURS, named, strict=False)]
+
+
+def _plot(figure: str, histograms: Mapping[str, Histogram]) -> Plot:
+    drawn = _drawn(histograms)
+
+    def paint(axes: Any) -> None:
+        for order, (colour, _, histogram) in enumerate(drawn):
+            # The first is a ground that the others are drawn on.
+            axes.stairs(histogram.counts, histogram.edges, color=colour, fill=not order, alpha=1.0 if order else 0.5)
+        for threshold in sorted({h.threshold for _, _, h in drawn if h.threshold is not None}):
+            for place in (-threshold, threshold):
+                axes.axvline(place, color=MARK, linewidth=1.2, linestyle="--")
+        axes.set_xlabel(figure)
+        axes.set_ylabel("cells")
+        axes.set_yscale("log")
+        axes.set_ylim(0.7, 2.0 * max(int(h.counts.max()) for _, _, h in drawn))
+        ticker = require("matplotlib.ticker", EXTRA, PURPOSE)
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+    legend = [(colour, f"{name}: {_share(histogram)}") for colour, name, histogram in drawn]
+    if any(h.threshold is not None for _, _, h in drawn):
+        legend.append((MARK, "the threshold"))
+    return draw(figure, paint, tuple(legend))
+
+
+def _share(histogram: Histogram) -> str:
+    cells = f"{histogram.total:,} cells"
+    if histogram.threshold is None:
+        return cells
+    return f"{histogram.beyond / histogram.total:.1%} of {cells} are beyond ±{histogram.threshold:g}"

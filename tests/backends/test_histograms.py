@@ -1,0 +1,108 @@
+"""Histograms of errors and signals that `trmrf` leaves behind, against NumPy on a small world; and histograms by themselves."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import relcrf
+from relcrf import api
+from relcrf.learning.histogram import Histogram
+
+ROWS, TRAITS = 47, 5
+"""A prime number of things: no mean of theirs is at the edge of a bin."""
+MODEL = """
+domain Trait = open
+entity Thing
+predict relation has(x: Thing, t: Trait)
+template prior(x: Thing, t: Trait) over has(x, t) per t
+candidates together(x: Thing, s: Trait, t: Trait) where s < t over has(x, s) and has(x, t) per s, t
+"""
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Which thing has which trait, shape (ROWS, TRAITS), and a ground graph of it."""
+    rng = np.random.default_rng(3)
+    cause = rng.random((ROWS, 1)) < 0.5
+    holds = np.where(rng.random((ROWS, TRAITS)) < 0.8, cause, rng.random((ROWS, TRAITS)) < 0.3)
+    cells = [(f"x{r}", f"t{t}", bool(holds[r, t])) for r in range(ROWS) for t in range(TRAITS)]
+    x, t, value = map(list, zip(*cells, strict=True))
+    model = relcrf.parse(MODEL)
+    tables = {"thing": {"id": [f"x{r}" for r in range(ROWS)]}, "has": {"x": x, "t": t, "value": value}}
+    return holds.astype(float), model, model.ground(relcrf.Dataset(tables))
+
+
+def same(found, values, threshold):
+    """Whether a histogram is of these values, each once for each side of the space."""
+    np.testing.assert_array_equal(found.counts, 2 * np.histogram(values, found.edges)[0])
+    assert (found.threshold, found.beyond) == (threshold, 2 * int((np.abs(values) > threshold).sum()))
+
+
+def test_errors_and_signals_of_every_cell(world):
+    holds, model, grounding = world
+    settings = {"l1": 0.5, "l2": 0.0, "tolerance": 1e-7, "error": 0.3, "signal": 0.4}
+    fit = api.fit(model, grounding, "trmrf", **settings)
+    assert fit.summary["chosen"] > 2
+    figures = fit.learned.histograms
+    means = holds.mean(axis=0)
+    for found in figures["signals"].values():
+        same(found, holds - means, 0.4)
+    first, last = (figures["errors"][when] for when in ("before candidates join", "at the end"))
+    same(first, np.broadcast_to(means, holds.shape) - holds, 0.3)
+    frame = fit.weights()
+    prior, pairs = np.zeros(TRAITS), np.zeros((TRAITS, TRAITS))
+    for template, key, weight in zip(frame["template"], frame["key"], frame["weight"], strict=True):
+        places = tuple(int(name[1:]) for name in key.split(", "))
+        if template == "prior":
+            prior[places] = weight
+        else:
+            pairs[places] = pairs[places[::-1]] = weight
+    same(last, expit(prior + holds @ pairs) - holds, 0.3)
+    assert last.beyond < first.beyond
+
+
+@pytest.mark.parametrize("structure", ["grafting", "full"])
+def test_thresholds_that_do_not_act_are_not_told(world, structure):
+    _, model, grounding = world
+    figures = api.fit(model, grounding, "trmrf", structure=structure, l1=2.0).learned.histograms
+    for found in (*figures["errors"].values(), *figures["signals"].values()):
+        assert (found.threshold, found.beyond, found.total) == (None, 0, 2 * ROWS * TRAITS)
+
+
+def test_contrastive_divergence_has_them_too(world):
+    _, model, grounding = world
+    figures = api.fit(model, grounding, "trmrf", objective="cd", l1=2.0, max_iterations=30).learned.histograms
+    assert figures["errors"]["at the end"].total == 2 * ROWS * TRAITS
+    # Its signals are of the mean of the labels and of what becomes of them, and so they move.
+    before, after = figures["signals"].values()
+    assert (before.counts != after.counts).any()
+
+
+def test_they_stay_in_the_run_folder(world, tmp_path):
+    _, model, grounding = world
+    fit = api.fit(model, grounding, "trmrf", l1=2.0)
+    fit.save(tmp_path / "run")
+    again = api.load_fit(tmp_path / "run").learned.histograms
+    for figure, histograms in fit.learned.histograms.items():
+        for name, found in histograms.items():
+            assert found.as_plain() == again[figure][name].as_plain()
+    fit = api.fit(model, grounding, "local")
+    assert fit.learned.histograms == {}
+    fit.save(tmp_path / "local")
+    assert not (tmp_path / "local" / "histograms.json").exists()
+
+
+def test_a_histogram_counts_all_parts():
+    parts = [np.array([-1.0, 0.1, 1.0 + 1e-12]), np.array([0.3, -0.3])]
+    found = Histogram.of(parts, np.array([-1.0, 0.0, 0.2, 1.0]), 0.25)
+    assert (found.counts.tolist(), found.total, found.beyond) == ([2, 1, 2], 5, 4)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"edges": [0, 0, 1]}, {"edges": [0, 1]}, {"counts": [-1, 2]}, {"beyond": 9}, {"threshold": "much"}]
+)
+def test_what_is_no_histogram(changes):
+    plain = {"edges": [0, 0.5, 1], "counts": [1, 2], "threshold": 0.5, "beyond": 1}
+    assert Histogram.of_plain(plain).total == 3
+    with pytest.raises(ValueError):
+        Histogram.of_plain({**plain, **changes})

@@ -1,0 +1,62 @@
+"""The seconds of each step of a training, in the run folder and across an interruption."""
+
+import json
+
+import numpy as np
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.resources import shipped
+
+
+class Clock:
+    """A second passes each time that it is asked, and half of one of the processor."""
+
+    def __init__(self):
+        self.time = 0.0
+
+    def __call__(self):
+        self.time += 1.0
+        return self.time, self.time / 2
+
+
+class Stopped(Exception):
+    pass
+
+
+class Stopping(run_folder.Checkpoints):
+    def step(self, stage, state, max_iterations):
+        super().step(stage, state, max_iterations)
+        if (stage, state.iteration) == ("weights", 2):
+            self.save()
+            raise Stopped
+
+
+def test_seconds_begin_with_each_stage_and_leave_interruptions_out(tmp_path, monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(run_folder, "_now", clock)
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    grounding = model.ground(relcrf.Dataset(small_web(tmp_path / "web", pages=20)))
+    partial = run_folder.prepare(tmp_path / "run", resume=False)
+    with pytest.raises(Stopped):
+        api.fit(model, grounding, "ess", monitor=Stopping(partial, "same"))
+    clock.time += 1000.0
+    monitor = run_folder.Checkpoints(partial, "same")
+    fit = api.fit(model, grounding, "ess", monitor=monitor)
+    assert len(monitor.seconds) == len(monitor.log)
+    for stage in ("structure", "weights"):
+        seconds = np.array([s for s, e in zip(monitor.seconds, monitor.log, strict=True) if e["stage"] == stage])
+        n = len(seconds)
+        assert n > 3
+        # One second for each step; going on asks the clock once or twice beside.
+        np.testing.assert_array_less(0.0, np.diff(seconds[:, 0]))
+        assert seconds[0, 0] == 1.0 and n <= seconds[-1, 0] <= n + 2
+        np.testing.assert_allclose(seconds[:, 1], seconds[:, 0] / 2)
+    run_folder.save(fit.learned, tmp_path / "run", {"learn": 2.0}, monitor.seconds)
+    timings = run_folder.load_timings(tmp_path / "run")
+    assert timings.phases == {"learn": 2.0} and timings.steps == tuple(monitor.seconds)
+    (tmp_path / "run" / "timings.json").write_text(json.dumps({"learn": 2.0}))
+    assert run_folder.load_timings(tmp_path / "run").steps == ()

@@ -1,0 +1,53 @@
+"""The command `relcrf report`: what it prints, and what it says to mistakes."""
+
+import sys
+
+import pytest
+
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture
+def run(relcrf_, web, tmp_path):
+    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", "--set", "max_iterations=4")[0] == 0
+    return tmp_path / "run"
+
+
+def test_the_report_is_a_file(relcrf_, relcrf_json, run, web, tmp_path):
+    code, out, _ = relcrf_("report", run)
+    assert code == 0 and str(run / "report.html") in out and "plots)" in out
+    page = (run / "report.html").read_text()
+    assert page.startswith("<!doctype html>") and "did not converge" in page
+    code, found = relcrf_json("report", run, "--out", tmp_path / "deep" / "web.html")
+    assert (code, found["report"]) == (0, str(tmp_path / "deep" / "web.html"))
+    assert (tmp_path / "deep" / "web.html").read_text() == page
+    assert found["bytes"] == len(page.encode()) and "weights: value over seconds" in found["plots"]
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["web.html"]
+    # A run with a report in its folder is a run still.
+    assert relcrf_("predict", run, "--data", web, "--out", tmp_path / "p.csv")[0] == 0
+
+
+def test_mistakes(relcrf_, run, tmp_path):
+    for arguments, code, message in (
+        ((tmp_path / "nothing",), 3, "E334"),
+        ((run, "--out", tmp_path / "report.pdf"), 2, "E312"),
+        ((run, "--out", run), 2, "E312"),
+        ((run, "--out", run / "run.json" / "report.html"), 2, "E314"),
+    ):
+        found, _, err = relcrf_("report", *arguments)
+        assert (found, err.count("error[")) == (code, 1) and message in err, err
+    (run / "report.html").mkdir()
+    found, _, err = relcrf_("report", run)
+    assert (found, err.count("error[")) == (2, 1) and "E312" in err
+
+
+@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
+def test_packages_that_are_missing(relcrf_, run, monkeypatch, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(sys.modules, f"{package}.figure", raising=False)
+    code, _, err = relcrf_("report", run)
+    assert (code, err.count("error[")) == (2, 1)
+    assert "E351" in err and f"'{package}'" in err and "relcrf[report]" in err
+    assert not (run / "report.html").exists()

@@ -1,0 +1,200 @@
+"""Reports of runs of `ess` and `trmrf`: what they hold, that they run and load nothing, and that they are the same twice."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+from html_page import Page
+from tables import small_web
+from traits import TEXT, traits_world
+
+import relcrf
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.errors import DataError, UsageError
+from relcrf.report import page
+from relcrf.resources import shipped
+
+
+def train(folder, model, data, backend, **settings):
+    """A run folder as the command writes it."""
+    monitor = run_folder.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    fit = api.fit(model, model.ground(relcrf.Dataset(data)), backend, monitor=monitor, **settings)
+    run_folder.save(replace(fit.learned, log=tuple(monitor.log)), folder, {"learn": fit.seconds}, monitor.seconds)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ess(tmp_path_factory):
+    place = tmp_path_factory.mktemp("ess")
+    return train(place / "web", relcrf.load(shipped("models", "webkb.rcrf")), small_web(place / "data"), "ess")
+
+
+@pytest.fixture(scope="module")
+def trmrf(tmp_path_factory):
+    place = tmp_path_factory.mktemp("trmrf")
+    return train(place / "nations", relcrf.parse(TEXT), traits_world(), "trmrf", l1=1.0)
+
+
+def rows(html):
+    """The cells of all tables, a list for each row."""
+    found = []
+    for part in html.split("<tr>")[1:]:
+        cells = Page(f"<table><tr>{part.split('</tr>')[0]}</tr></table>")
+        found.append([text for where, text in cells.texts if where in ("td", "th")])
+    return found
+
+
+def test_the_report_of_an_ess_run(ess):
+    made = page.report(ess)
+    html = Page(made.html)
+    html.require_closed()
+    assert html.text("h1") == ["web"] and html.text("title") == ["web: ess"]
+    assert html.text("h2") == [
+        *("Summary", "Seconds", "Settings", "Model", "Templates", "Path of the optimiser", "Strongest weights"),
+    ]
+    assert html.text("h3") == ["structure", "weights"]
+    assert "converged" in html.text("span")
+    facts = dict(zip(html.text("dt"), html.text("dd"), strict=True))
+    summary = api.load_fit(ess).summary
+    assert facts["variables"] == str(summary["variables"]) and facts["tolerance"] == "1e-05" and facts["l2"] == "1"
+    assert {"structure: value over iterations", "weights: value over seconds", "weights: gradient over iterations"} <= {
+        *made.plots
+    }
+    assert len(made.plots) == html.count("svg") == html.count("figure")
+    table = rows(made.html)
+    assert ["prior", "60", "5", "5"] in table
+    values = sorted((abs(v) for v in api.load_fit(ess).weights()["weight"]), reverse=True)
+    shown = [abs(float(row[0])) for row in table if row[0][0] in "+-"]
+    assert shown == pytest.approx(values[: page.MOST_WEIGHTS], abs=1e-4)
+    (status,) = [row[1] for row in table if row[0] == "weights" and len(row) == 8]
+    assert status == summary["weights_status"]
+
+
+def test_the_report_of_a_trmrf_run(trmrf):
+    made = page.report(trmrf)
+    html = Page(made.html)
+    html.require_closed()
+    assert {"errors", "signals", "induction: weights other than 0 over iterations"} <= set(made.plots)
+    learned = api.load_fit(trmrf).learned
+    legend = html.text("li")
+    for figure in ("errors", "signals"):
+        for name, found in learned.histograms[figure].items():
+            share = f"{found.beyond / found.total:.1%}"
+            assert f"{name}: {share} of {found.total:,} cells are beyond ±0.1" in legend
+    assert legend.count("the threshold") == 2
+    assert "Strongest candidates" in html.text("h2")
+    table = rows(made.html)
+    fit = api.load_fit(trmrf)
+    candidates = {t.name for t in fit.learned.spec.templates if t.is_candidate}
+    frame = fit.weights()
+    chosen = [k for k, name in enumerate(frame["template"]) if name in candidates]
+    best = max(chosen, key=lambda k: abs(frame["weight"][k]))
+    gain, support = (fit.learned.vectors[name][best] for name in ("gain", "support"))
+    assert [
+        f"{frame['weight'][best]:+.4f}",
+        *(frame[column][best] for column in ("template", "key", "feature", "pattern")),
+        f"{gain:.4g}",
+        f"{support:.4g}",
+    ] in table
+
+
+def test_the_policy_allows_no_script(ess):
+    policies = [
+        attributes["content"]
+        for tag, attributes in Page(page.report(ess).html).elements
+        if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    (policy,) = policies
+    assert policy.startswith("default-src 'none';") and "script" not in policy and "http" not in policy
+
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+def test_whatever_a_run_says_is_text(tmp_path):
+    model = relcrf.parse(
+        f'domain D = {{ "{HOSTILE}", b }}\ndomain W = open\nentity E {{ predict d : D w : W }}\n'
+        f"template t(e: E) over e.d per e.w # {HOSTILE}\n"
+    )
+    data = {"e": {"id": [1, 2, 3], "d": [HOSTILE, "b", "b"], "w": ["</style><img src=x onerror=alert(1)>", "$", "$"]}}
+    run = train(tmp_path / "<b onclick=alert(1)>$x^$", model, data, "ess")
+    for name, change in {
+        "log.jsonl": lambda text: text.replace("structure", "</svg><script>$^$</script>"),
+        "run.json": lambda text: text.replace('"l2"', '"<i>\\ud800"', 1),
+        "histograms.json": lambda text: json.dumps(
+            {HOSTILE: {HOSTILE: {"edges": [0, 0.5, 1], "counts": [1, 0], "threshold": 0.5, "beyond": 0}}}
+        ),
+    }.items():
+        path = run / name
+        path.write_text(change(path.read_text() if path.exists() else ""))
+    made = page.write(run, tmp_path / "report.html")
+    read = (tmp_path / "report.html").read_text()
+    assert read == made.html
+    html = Page(read)
+    html.require_closed()
+    assert html.text("h1") == ["<b onclick=alert(1)>$x^$"]
+    assert HOSTILE in html.text("figcaption")
+    assert not {"script", "img", "b", "i"} & {tag for tag, _ in html.elements}
+    cells = {cell for row in rows(read) for cell in row}
+    assert {"</style><img src=x onerror=alert(1)>", HOSTILE} <= cells
+
+
+def test_the_same_bytes_twice(tmp_path, trmrf):
+    again = train(tmp_path / "nations", relcrf.parse(TEXT), traits_world(), "trmrf", l1=1.0)
+    assert (again / "histograms.json").read_bytes() == (trmrf / "histograms.json").read_bytes()
+    assert "seconds" not in (again / "log.jsonl").read_text()
+    shutil.copy(trmrf / "timings.json", again)
+    assert page.report(again).html == page.report(trmrf).html
+
+
+def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
+    run = shutil.copytree(trmrf, tmp_path / "old")
+    (run / "histograms.json").unlink()
+    (run / "timings.json").write_text('{"ground": 0.5, "learn": 1.5}')
+    made = page.report(run)
+    assert made.plots and not [title for title in made.plots if "seconds" in title]
+    html = Page(made.html)
+    assert "Distributions" not in html.text("h2") and "1.5" in html.text("dd")
+    (run / "log.jsonl").write_text("")
+    assert page.report(run).plots == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("histograms.json", "[1]"),
+        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1, 2], "threshold": null, "beyond": 0}}}'),
+        ("histograms.json", '{"errors": {"now": {"edges": [0, 1], "counts": [1], "threshold": "x", "beyond": 0}}}'),
+        ("timings.json", "[1]"),
+        ("timings.json", '{"steps": [[1]]}'),
+        ("timings.json", '{"learn": null}'),
+        ("log.jsonl", '{"stage": "unary"}\n'),
+        ("log.jsonl", "[]\n"),
+        ("run.json", "{}"),
+    ],
+)
+def test_damaged_files(tmp_path, trmrf, name, text):
+    run = shutil.copytree(trmrf, tmp_path / "run")
+    (run / name).write_text(text)
+    with pytest.raises(DataError, match="E336") as caught:
+        page.report(run)
+    assert len(caught.value.diagnostics) == 1 and name in caught.value.diagnostics[0].message
+
+
+def test_templates_that_do_not_fit_their_weights(tmp_path, trmrf):
+    run = shutil.copytree(trmrf, tmp_path / "run")
+    facts = json.loads((run / "run.json").read_text())
+    facts["templates"][0]["patterns"].append("one more")
+    (run / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError, match="E336"):
+        page.report(run)
+
+
+@pytest.mark.parametrize("name", ["report", "report.txt", "folder.html"])
+def test_places_for_a_page(tmp_path, ess, name):
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(UsageError, match="E312"):
+        page.write(ess, tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder.html"]

@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.graph.candidates import PairSpace
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
+from relcrf.graph.triples import Space
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.lbfgs import Lbfgs, State
@@ -35,7 +35,7 @@ class Problem:
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
-    candidates: tuple[PairSpace, ...] = field(default=(), kw_only=True)
+    candidates: tuple[Space, ...] = field(default=(), kw_only=True)
 
     def having(self, chosen: Mapping[str, np.ndarray]) -> Problem:
         """The same with some candidates in the graph: of spaces by name the pairs of keys, shape (n, 2)."""

@@ -18,6 +18,7 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
+from relcrf.graph.triples import Space
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
 from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
@@ -148,7 +149,7 @@ class TrMrfBackend(AbstractBackend):
     def _learn(
         self,
         model: InducedLikelihood | ContrastiveDivergence,
-        spaces: tuple[PairSpace, ...],
+        spaces: tuple[Space, ...],
         point: np.ndarray,
         chosen: Chosen,
         ending: str,
@@ -181,7 +182,7 @@ class TrMrfBackend(AbstractBackend):
         value, none = worth(model.having(chosen), problem.candidates, point), np.zeros(model.n_base)
         pairs, order = _by_space(problem, chosen, point)
         summary |= {
-            "candidates": sum(space.n_pairs for space in problem.candidates),
+            "candidates": sum(space.n_pairs for space in problem.candidates if isinstance(space, PairSpace)),
             "chosen": len(order) - model.n_base,
         }
         vectors = {"weights": point, "gain": np.append(none, value.gain), "support": np.append(none, value.support)}
@@ -197,7 +198,7 @@ class TrMrfBackend(AbstractBackend):
         state = monitor.restore(name) or induction.begin(point, chosen)
         return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
 
-    def _induction(self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[PairSpace, ...]) -> Induction:
+    def _induction(self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[Space, ...]) -> Induction:
         layout = model.base.graph.layout
         strengths = Strengths(
             layout.l1(0.0),
@@ -226,7 +227,7 @@ def _joined_by_unlabelled(problem: Problem) -> Problem:
     return replace(problem, roles=roles, states=np.where(left_out, -1, problem.states))
 
 
-def _spaces(problem: Problem) -> tuple[PairSpace, ...]:
+def _spaces(problem: Problem) -> tuple[Space, ...]:
     """The candidates between free variables."""
     return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
 

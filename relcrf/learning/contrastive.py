@@ -21,6 +21,7 @@ from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import active_pairs, conditionals
 from relcrf.kernels.threads import frozen
+from relcrf.learning.active import Active
 from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
@@ -89,7 +90,7 @@ class ContrastiveDivergence(AbstractInduced):
         return None if self.trained[self.states >= 0].all() else replace(self, trained=~self.trained)
 
     @property
-    def sides(self) -> tuple[tuple[Side, Side], ...]:
+    def sides(self) -> tuple[tuple[Side, ...], ...]:
         return self.literals.sides
 
     @property
@@ -126,13 +127,13 @@ class ContrastiveDivergence(AbstractInduced):
         self.base.add_edge_counts(tables, gradient[: self.n_base])
         # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
         errors, signals = (self.literals.expectations(each) for each in (after - before, 0.5 * (after + before)))
-        for number, (first, second) in enumerate(self.sides):
-            places = self.chosen.places(number)
-            a, b = self.chosen.pairs(places).T
-            gradient[self.n_base + places] = active_pairs.gradient(
-                first.arrays, second.arrays, self.literals.n_samples[number], a, b, errors, signals
-            )
+        gradient[self.n_base :] = self.active.gradient(errors, signals)
         return value, gradient
+
+    @cached_property
+    def active(self) -> Active:
+        """The chosen, as they act on literals."""
+        return Active.of(self.literals.spaces, self.literals.size, self.chosen.rows)
 
     def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, before, after = self.contrast(point)
@@ -143,7 +144,7 @@ class ContrastiveDivergence(AbstractInduced):
         return self.literals.expectations(after - before), self.literals.expectations(0.5 * (after + before))
 
     def curvature(self) -> np.ndarray:
-        return np.concatenate((curvature(self.base), self.candidate_curvature()))
+        return np.concatenate((curvature(self.base), self.active.curvature(self.holds)))
 
     def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The value, and flat node tables of q0 and of qk.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.triples import Space
 from relcrf.learning.induced import InducedLikelihood
 
 
@@ -24,30 +25,35 @@ class Worth:
     support: np.ndarray
 
 
-def worth(model: InducedLikelihood, spaces: Sequence[PairSpace], point: np.ndarray) -> Worth:
+def worth(model: InducedLikelihood, spaces: Sequence[Space], point: np.ndarray) -> Worth:
     """What the chosen candidates of a model are worth at some weights."""
     gain, support = np.zeros(len(model.chosen)), np.zeros(len(model.chosen))
     probability = model.literals.expectations(model.residual(point)[1] + model.observed) + model.filled
-    for number, (space, sides) in enumerate(zip(spaces, model.literals.sides, strict=True)):
+    for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):
         places = model.chosen.places(number)
-        placed = replace(space, first=sides[0], second=sides[1])
-        rows, columns, which = placed.cells(model.chosen.pairs(places))
-        weights = point[model.n_base + places]
-        one, other = sides[0].variable[rows], sides[1].variable[columns]
-        support[places] = np.bincount(which, model.holds[one] * model.holds[other], minlength=len(places))
-        for own, neighbour in ((one, other), (other, one)):
-            # A variable without a label is a neighbour and no target.
-            target = own % model.literals.n_places < model.literals.n_nodes
-            gain[places] += _gain(
-                which[target], own[target], model.holds[neighbour[target]], weights, probability, model.holds
-            )
+        *cells, which = space.placed(sides).cells(model.chosen.pairs(places))
+        literals = [side.variable[cell] for side, cell in zip(sides, cells, strict=True)]
+        holds = [model.holds[literal] for literal in literals]
+        support[places] = np.bincount(which, reduce(np.multiply, holds), minlength=len(places))
+        others = [reduce(np.multiply, holds[:k] + holds[k + 1 :]) for k in range(len(sides))]
+        own = np.concatenate(literals)
+        # A variable without a label is a neighbour and no target.
+        target = own % model.literals.n_places < model.literals.n_nodes
+        gain[places] = _gain(
+            np.tile(which, len(sides))[target],
+            own[target],
+            np.concatenate(others)[target],
+            point[model.n_base + places],
+            probability,
+            model.holds,
+        )
     return Worth(gain, support)
 
 
 def _gain(
     which: np.ndarray,
     literal: np.ndarray,
-    neighbour_holds: np.ndarray,
+    others_hold: np.ndarray,
     weights: np.ndarray,
     probability: np.ndarray,
     holds: np.ndarray,
@@ -56,7 +62,7 @@ def _gain(
     numbers = which.astype(np.int64) * len(probability) + literal
     distinct, place = np.unique(numbers, return_inverse=True)
     candidate, at = np.divmod(distinct, max(len(probability), 1))
-    score = np.bincount(place, neighbour_holds, minlength=len(distinct)) * weights[candidate]
+    score = np.bincount(place, others_hold, minlength=len(distinct)) * weights[candidate]
     # Without the candidate the literal's odds are those of now over exp(score).
     with np.errstate(divide="ignore"):  # a probability may have been rounded to 0 or 1
         change = np.logaddexp(np.log1p(-probability[at]), np.log(probability[at]) - score) + score * holds[at]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.triples import Space
 from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.lbfgs import Objective, State
 from relcrf.learning.likelihood import penalised
@@ -62,7 +62,7 @@ class Induction:
     """
 
     model: AbstractInduced
-    spaces: tuple[PairSpace, ...]
+    spaces: tuple[Space, ...]
     scorer: Scorer
     strengths: Strengths
     batch: int | None = 50

@@ -18,7 +18,7 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
-from relcrf.graph.triples import Space
+from relcrf.graph.triples import Space, TripleSpace
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
 from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
@@ -97,6 +97,7 @@ class TrMrfBackend(AbstractBackend):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
+        pairs = _pairs(problem.candidates) if self.structure == "full" else ()
         start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = _joined_by_unlabelled(problem)
@@ -116,7 +117,7 @@ class TrMrfBackend(AbstractBackend):
         model = self._divergence(problem) if self.objective == "cd" else likelihood
         chosen = Chosen.none()
         if self.structure == "full":
-            chosen = Chosen.everything(problem.candidates)
+            chosen = Chosen.everything(pairs)
             point = np.append(point, np.zeros(len(chosen)))
         fillings = self.fill if self.objective == "pseudo" and self.unlabelled == "infer" else 0
         for number in range(fillings + 1):
@@ -225,6 +226,21 @@ def _joined_by_unlabelled(problem: Problem) -> Problem:
     left_out = problem.roles == Role.ABSENT
     roles = np.where(left_out, Role.FREE, problem.roles).astype(np.int8)
     return replace(problem, roles=roles, states=np.where(left_out, -1, problem.states))
+
+
+def _pairs(spaces: tuple[Space, ...]) -> tuple[PairSpace, ...]:
+    """Spaces whose candidates can all be in a model from the start.
+
+    Raises:
+        UsageError: where there are triples among them.
+    """
+    for space in spaces:
+        if isinstance(space, TripleSpace):
+            message = (
+                f"'structure=full' takes all candidates at once, and '{space.name}' are triples, which grow from pairs"
+            )
+            raise UsageError(Diagnostic("E394", message, hint="use structure=cfi or structure=grafting"))
+    return tuple(space for space in spaces if isinstance(space, PairSpace))
 
 
 def _spaces(problem: Problem) -> tuple[Space, ...]:

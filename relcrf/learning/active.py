@@ -51,7 +51,9 @@ class ActivePairs:
         return active_pairs.gradient(*cells, self.n_samples, self.a, self.b, errors, holds)
 
     def curvature(self, holds: np.ndarray) -> np.ndarray:
-        """An upper estimate of the diagonal of the pseudo-likelihood's Hessian, shape (n,)."""
+        """An estimate of the diagonal of the pseudo-likelihood's Hessian, shape (n,): an upper one where no literal is in two
+        samples of its key.
+        """
         out = np.zeros(len(self.a))
         for side, keys in ((self.first, self.a), (self.second, self.b)):
             # A literal moves where the other holds, with a variance of a quarter at most.

@@ -42,8 +42,14 @@ class Composites:
         """Whether literals hold, and after them the composites of these: shape (n_literals + n_cells,)."""
         return np.concatenate((holds, holds[self.one] * holds[self.other]))
 
+    def means(self, means: np.ndarray, changes: np.ndarray) -> np.ndarray:
+        """As `holds`, where that of literals changes: the mean of before and after, as `means` of the literals are."""
+        return np.concatenate(
+            (means, means[self.one] * means[self.other] + 0.25 * changes[self.one] * changes[self.other])
+        )
+
     def errors(self, errors: np.ndarray, holds: np.ndarray) -> np.ndarray:
-        """The same of errors: a composite's is the derivative along its pair."""
+        """The same of errors: a composite's is the derivative along its pair. With changes and `means` it is its change."""
         composite = errors[self.one] * holds[self.other] + holds[self.one] * errors[self.other]
         return np.concatenate((errors, composite))
 

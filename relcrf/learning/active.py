@@ -50,6 +50,15 @@ class ActivePairs:
         cells = self.first.arrays, self.second.arrays
         return active_pairs.gradient(*cells, self.n_samples, self.a, self.b, errors, holds)
 
+    def change(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """By how much the number of samples in which all literals hold changes, shape (n,).
+
+        Args:
+            changes: of each literal, shape (n_literals,). means: of before and after, the same shape.
+        """
+        # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
+        return self.gradient(changes, means)
+
     def curvature(self, holds: np.ndarray) -> np.ndarray:
         """An estimate of the diagonal of the pseudo-likelihood's Hessian, shape (n,): an upper one where no literal is in two
         samples of its key.
@@ -95,6 +104,10 @@ class ActiveTriples:
     def gradient(self, errors: np.ndarray, holds: np.ndarray) -> np.ndarray:
         """See `ActivePairs`."""
         return self.pairs.gradient(self.composites.errors(errors, holds), self.composites.holds(holds))
+
+    def change(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """See `ActivePairs`."""
+        return self.pairs.gradient(self.composites.errors(changes, means), self.composites.means(means, changes))
 
     def curvature(self, holds: np.ndarray) -> np.ndarray:
         """See `ActivePairs`."""
@@ -144,9 +157,53 @@ class Active:
             out[places] = part.gradient(errors, holds)
         return out
 
+    def change(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
+        """See `ActivePairs`."""
+        out = np.zeros(self.n)
+        for places, part in self.parts:
+            out[places] = part.change(changes, means)
+        return out
+
     def curvature(self, holds: np.ndarray) -> np.ndarray:
         """See `ActivePairs`."""
         out = np.zeros(self.n)
         for places, part in self.parts:
             out[places] = part.curvature(holds)
         return out
+
+
+@dataclass(frozen=True)
+class Acting:
+    """What the chosen of a space say of one of its literals, given all others.
+
+    Args:
+        keys: of each chosen, in the side of that literal; shape (n,).
+        other: the other side; or of triples composites of the two others, whose numbers are after those of all literals.
+        partners: of each chosen, its key there.
+    """
+
+    keys: np.ndarray
+    other: Side | Composites
+    partners: np.ndarray
+
+    @classmethod
+    def of(cls, space: Space, place: int, n_literals: int, pairs: np.ndarray) -> Acting:
+        """On the literal of a place, of some of the chosen, shape (n, 2)."""
+        keys = space.keys(pairs)
+        others = [k for k in range(len(space.sides)) if k != place]
+        if not isinstance(space, TripleSpace):
+            return cls(keys[:, place], space.sides[others[0]], keys[:, others[0]])
+        distinct, which = np.unique(keys[:, others], axis=0, return_inverse=True)
+        one, other = (space.sides[k] for k in others)
+        return cls(keys[:, place], Composites.of(one, other, space.n_samples, distinct, n_literals), which)
+
+    def add_scores(
+        self, own: Side, n_samples: int, acting: np.ndarray, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray
+    ) -> None:
+        """Adds what some of the chosen, shape (n,), bool, say to the scores of literals of the own side; see `ActivePairs`."""
+        if isinstance(self.other, Composites):
+            other, holds = self.other.side, self.other.holds(holds)
+        else:
+            other = self.other
+        keys, partners, weights = (each[acting] for each in (self.keys, self.partners, weights))
+        active_pairs.add_to_side(own.arrays, other.arrays, n_samples, keys, partners, weights, holds, scores)

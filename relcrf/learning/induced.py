@@ -16,7 +16,7 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.graph.triples import Space
+from relcrf.graph.triples import Composites, Space
 from relcrf.kernels import conditionals
 from relcrf.learning.active import Active
 from relcrf.learning.likelihood import curvature
@@ -134,6 +134,10 @@ class AbstractInduced(ABC):
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of each literal two numbers, such that a candidate's gradient is the sum of products of the one and of the other."""
         return self.errors(point)[1], self.holds
+
+    def of_composites(self, made: Composites, errors: np.ndarray, signals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors and signals of literals, and after these those of composites of two."""
+        return made.errors(errors, signals), made.holds(signals)
 
     @abstractmethod
     def curvature(self) -> np.ndarray:

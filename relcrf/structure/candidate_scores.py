@@ -81,7 +81,9 @@ class Scorer:
             space, known = whole.placed(sides), model.chosen.pairs(places[number])
             if isinstance(space, TripleSpace):
                 grown = [space.grown(k, standing) for k in range(3)]
-                first, second, gradient = self._of_triples(space, grown, errors, holds, least[number], n + len(known))
+                first, second, gradient = self._of_triples(
+                    model, space, grown, errors, holds, least[number], n + len(known)
+                )
             else:
                 first, second, gradient = self._of_pairs(space, errors, holds, least[number], n + len(known))
             width = sides[-1].n_keys
@@ -116,6 +118,7 @@ class Scorer:
 
     def _of_triples(
         self,
+        model: AbstractInduced,
         space: TripleSpace,
         grown: Sequence[np.ndarray],
         errors: np.ndarray,
@@ -135,7 +138,7 @@ class Scorer:
                 continue
             one, other = (side for place, side in enumerate(space.sides) if place != k)
             made = Composites.of(one, other, space.n_samples, pairs, len(holds))
-            values = made.errors(errors, holds), made.holds(holds)
+            values = model.of_composites(made, errors, holds)
             error, signal = _both(made.side, *values, thresholds, None)
             third_error, third_signal = _both(space.sides[k].by_sample, *values, thresholds, space.n_samples)
             a, b, gradient = top_products(

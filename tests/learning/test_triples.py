@@ -5,32 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from traits import traits_world
-from triples import TEXT
+from triples import TEXT, every_candidate, proposed
 
 import relcrf
 from relcrf import api
 from relcrf.backends.pseudo import Blankets
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.graph.triples import TripleSpace
 from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.gains import worth
-
-
-def every_candidate(spaces):
-    """All pairs and triples of some spaces."""
-    rows = []
-    for number, space in enumerate(spaces):
-        if isinstance(space, PairSpace):
-            pairs = space.every_pair()
-        else:
-            keys = np.indices([side.n_keys for side in space.sides]).reshape(3, -1)
-            kept = [relation.allows(keys[i], keys[j]) for (i, j), relation in space.relations.items()]
-            pairs = space.numbered(keys[:, np.all(kept, axis=0)].T)
-        rows.append(np.stack((np.full(len(pairs), number), *pairs.T)))
-    return Chosen.of(np.concatenate(rows, axis=1))
 
 
 class World:
@@ -42,9 +27,9 @@ class World:
         self.problem = api.training_problem(grounding, with_candidates=True)
         self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
         base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
-        self.everything = every_candidate(self.spaces)
-        n = len(self.everything)
-        self.chosen = self.everything.only(np.sort(rng.permutation(n)[: n // 3]))
+        everything = every_candidate(self.spaces)
+        n = len(everything)
+        self.chosen = everything.only(np.sort(rng.permutation(n)[: n // 3]))
         self.empty = InducedLikelihood.of(base, self.problem.states[base.variables], self.spaces)
         self.model = self.empty.having(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
@@ -124,37 +109,10 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
         assert found.gain[place - model.n_base] == pytest.approx(model(without)[0] - value, abs=1e-8)
 
 
-def standing_pairs(world):
-    """Of each space the keys of its chosen pairs whose weights are not 0."""
-    held = world.point[world.model.n_base :] != 0.0
-    return [
-        {tuple(pair) for pair in world.chosen.pairs(at[held[at]]).tolist()}
-        for at in (world.chosen.places(number) for number in range(len(world.spaces)))
-    ]
-
-
-def proposed(world):
-    """The triples that are not in the model and have two literals that stand as a pair: rows of `Chosen`, in plain loops."""
-    standing, held = standing_pairs(world), set(map(tuple, world.chosen.rows.T.tolist()))
-    out = set()
-    for row in map(tuple, world.everything.rows.T.tolist()):
-        space = world.spaces[row[0]]
-        if row in held or isinstance(space, PairSpace):
-            continue
-        (keys,) = space.keys(np.array([row[1:]])).tolist()
-        for parent in space.parents:
-            wanted = [
-                np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.keys, parent.places, strict=True)
-            ]
-            if any((a, b) in standing[parent.space] for a in wanted[0] for b in wanted[1]):
-                out.add(row)
-    return out
-
-
 @pytest.mark.parametrize("exhaustive", [False, True])
 def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose(world, exhaustive):
     """At any weights, converged or not; and each triple once, whichever of its pairs propose it."""
-    wanted = proposed(world)
+    wanted = proposed(world.model, world.spaces, world.point)
     more = Chosen.of(np.array(sorted(wanted)).T)
     longer = np.concatenate((world.point, np.zeros(len(more))))
     _, gradient = world.model.having(world.chosen.joined(more))(longer)

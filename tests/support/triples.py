@@ -3,6 +3,9 @@
 import numpy as np
 from traits import TEXT as PAIRS
 
+from relcrf.graph.candidates import PairSpace
+from relcrf.learning.induced import Chosen
+
 TEXT = (
     PAIRS
     + """
@@ -55,3 +58,37 @@ def causes_world(rows=600, seed=0, extra=6):
             "value": np.stack(list(columns.values()), axis=1).ravel(),
         },
     }
+
+
+def every_candidate(spaces):
+    """All pairs and triples of some spaces."""
+    rows = [np.empty((3, 0), dtype=np.int64)]
+    for number, space in enumerate(spaces):
+        if isinstance(space, PairSpace):
+            pairs = space.every_pair()
+        else:
+            keys = np.indices([side.n_keys for side in space.sides]).reshape(3, -1)
+            kept = [relation.allows(keys[i], keys[j]) for (i, j), relation in space.relations.items()]
+            pairs = space.numbered(keys[:, np.all(kept, axis=0)].T)
+        rows.append(np.stack((np.full(len(pairs), number), *pairs.T)))
+    return Chosen.of(np.concatenate(rows, axis=1))
+
+
+def proposed(model, spaces, point):
+    """The triples that are not in a model and have two literals that stand as a pair there: rows of `Chosen`, in plain loops."""
+    held = point[model.n_base :] != 0.0
+    standing = set(map(tuple, model.chosen.only(held).rows.T.tolist()))
+    chosen = set(map(tuple, model.chosen.rows.T.tolist()))
+    out = set()
+    for row in map(tuple, every_candidate(spaces).rows.T.tolist()):
+        space = spaces[row[0]]
+        if row in chosen or isinstance(space, PairSpace):
+            continue
+        (keys,) = space.keys(np.array([row[1:]])).tolist()
+        for parent in space.parents:
+            first, second = (
+                np.flatnonzero(of == keys[at]).tolist() for of, at in zip(parent.keys, parent.places, strict=True)
+            )
+            if any((parent.space, a, b) in standing for a in first for b in second):
+                out.add(row)
+    return out

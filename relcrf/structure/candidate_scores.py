@@ -86,7 +86,7 @@ class Scorer:
                 )
             else:
                 first, second, gradient = self._of_pairs(space, errors, holds, least[number], n + len(known))
-            width = sides[-1].n_keys
+            width = np.int64(sides[-1].n_keys)  # keys of pairs are int32, and their products are not
             new = ~np.isin(first * width + second, known[:, 0] * width + known[:, 1])
             found.append(np.stack((np.full(int(new.sum()), number), first[new], second[new])))
             gradients.append(gradient[new])

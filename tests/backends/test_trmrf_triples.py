@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from command import json_command, relcrf_command
+from interrupted import assert_goes_on
 from traits import traits_world
 from triples import CAUSES, TEXT, TRIPLES, causes_world
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
 from relcrf.backends.export import exported
 from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
@@ -119,33 +119,18 @@ def test_other_tables_and_unlabelled_things(traits, tmp_path):
     ("settings", "stops"),
     [
         ({"unlabelled": "infer", "fill": 1, "early_stop": 0.1}, (("induction", 5), ("weights", 2))),
-        ({"objective": "cd", "update": "parallel", "unlabelled": "infer", "max_iterations": 15}, (("induction", 4), ("induction", 10))),
+        (
+            {"objective": "cd", "update": "parallel", "unlabelled": "infer", "max_iterations": 15},
+            (("induction", 4), ("induction", 10)),
+        ),
     ],
     ids=["pseudo", "cd"],
 )
 def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
     settings = {"l1": 0.5, "batch": 6, "patience": 3, **settings}
-    whole = api.fit(model, grounding, "trmrf", **settings)
+    whole = assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
     assert any(keys(whole, name) for name in ("three", "through", "mixed", "loose"))
-
-    class Stopped(Exception):
-        pass
-
-    class Stopping(run_folder.Checkpoints):
-        def step(self, stage, state, max_iterations):
-            super().step(stage, state, max_iterations)
-            self.save()
-            if (stage, state.iteration) == stop:
-                raise Stopped
-
-    for stop in stops:
-        partial = run_folder.prepare(tmp_path / f"{stop[0]}{stop[1]}", resume=False)
-        with pytest.raises(Stopped):
-            api.fit(model, grounding, "trmrf", monitor=Stopping(partial, "same"), **settings)
-        again = api.fit(model, grounding, "trmrf", monitor=run_folder.Checkpoints(partial, "same"), **settings)
-        for name, vector in whole.learned.vectors.items():
-            np.testing.assert_array_equal(again.learned.vectors[name], vector)
 
 
 def test_all_triples_at_once_are_refused(causes):

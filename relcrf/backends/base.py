@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.graph.candidates import PairSpace
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gating import Gating
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
+from relcrf.graph.triples import Space
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.histogram import Histogram
@@ -40,7 +40,7 @@ class Problem:
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
-    candidates: tuple[PairSpace, ...] = field(default=(), kw_only=True)
+    candidates: tuple[Space, ...] = field(default=(), kw_only=True)
     gating: Gating | None = field(default=None, kw_only=True)
     asked: np.ndarray | None = field(default=None, kw_only=True)
 

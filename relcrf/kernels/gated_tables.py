@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int64, types
+from numba import float64, int64
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.gated_layout import SLOTS

@@ -12,7 +12,7 @@ from typing import Generic
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.triples import Space
 from relcrf.learning.induced import Chosen
 from relcrf.learning.lbfgs import Objective, State
 from relcrf.learning.likelihood import penalised
@@ -63,7 +63,7 @@ class Induction(Generic[Growing]):
     """
 
     model: Growing
-    spaces: tuple[PairSpace, ...]
+    spaces: tuple[Space, ...]
     scorer: AbstractScorer[Growing]
     strengths: Strengths
     batch: int | None = 50

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from relcrf.graph.candidates import PairSpace
+from relcrf.graph.triples import Space
 from relcrf.kernels.induction import Sparse, top_products
 from relcrf.learning.induced import Chosen
 from relcrf.learning.rows import RowsLikelihood
@@ -57,7 +58,7 @@ class RowScorer(AbstractScorer[RowsLikelihood]):
         return _turned(self._signals, self.space.n_samples)
 
     def best(
-        self, model: RowsLikelihood, spaces: Sequence[PairSpace], point: np.ndarray, least: Sequence[float], n: int
+        self, model: RowsLikelihood, spaces: Sequence[Space], point: np.ndarray, least: Sequence[float], n: int
     ) -> Choice:
         errors = model.large_errors(point, self.least_error)
         by_row = _turned(errors, self.space.n_samples)

@@ -66,7 +66,7 @@ class RowScorer(AbstractScorer[RowsLikelihood]):
         first, second, gradient = top_products(
             errors, self._signals, by_row, self._signals_by_row, int(self.space.relation), least[0], n + len(known)
         )
-        width = model.n_base
+        first, width = first.astype(np.int64), model.n_base  # of more than 46,340 keys no int32 holds all pairs
         new = np.flatnonzero(~np.isin(first * width + second, known.first * width + known.second))[:n]
         return Choice(Chosen.of(np.stack((np.zeros_like(new), first[new], second[new]))), gradient[new])
 

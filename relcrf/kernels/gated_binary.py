@@ -7,7 +7,9 @@ What a pair with log potentials g t says to its second node is, with E = exp(cav
 and to its first the same with a and b exchanged. These three are made once for all iterations; of an iteration only E is kept
 for the way back. `LANES` pairs stand beside each other in *rows*, each row of one quantity; a chunk of them is one stretch of
 memory, whose offsets the compiler knows: it needs no test of whether rows overlap, and every loop over lanes is vectorised.
-Only the gathers of node sums and the additions to them are one by one.
+Sums of nodes are taken and added to one by one, but where nodes follow each other, as in bundles (see `gated_layout`).
+
+Source: the formulas and their adjoint are our own; the method, see `gated_pairs`.
 """
 
 from __future__ import annotations
@@ -210,7 +212,11 @@ def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, belief
     work = np.empty(8 * _longest(slots.slot_start, lo, hi), nodes.dtype)
     odds = np.empty(2 * _longest(slots.slot_start, lo, hi), nodes.dtype)
     n_nodes = _longest(slots.node_start, lo, hi) + 1
-    base, total, following = np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype)
+    base, total, following = (
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+    )
     most = real(MOST32 if nodes.itemsize == 4 else MOST64)
     for block in range(lo, hi):
         n = _base(slots, block, nodes, base)
@@ -245,7 +251,11 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
     work = np.empty(8 * n_slots, nodes.dtype)
     odds = np.empty(2 * n_iterations * n_slots, nodes.dtype)
     n_nodes = _longest(slots.node_start, lo, hi) + 1
-    base, total, following = np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype), np.empty(n_nodes, nodes.dtype)
+    base, total, following = (
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+    )
     most = real(MOST32 if nodes.itemsize == 4 else MOST64)
     value = 0.0
     for block in range(lo, hi):

@@ -154,6 +154,8 @@ def arithmetic(layout: Layout, tables: np.ndarray, gate: np.ndarray, real: Real 
 
 def _check_nodes(layout: Layout, nodes: np.ndarray) -> None:
     _check(nodes.shape == (int(layout.state_start[-1]),), "log potentials of nodes do not fit the layout")
+    if np.isfinite(nodes).all():
+        return
     _check(not np.isnan(nodes).any() and bool((nodes < np.inf).all()), "a log potential of a node is inf or nan")
     best = np.maximum.reduceat(nodes, layout.state_start[:-1]) if layout.n_nodes else nodes
     _check(bool((best > -np.inf).all()), "a node has no possible state")

@@ -94,7 +94,16 @@ def _pair(slots, block, places, p, table_start):  # type: ignore[no-untyped-def]
     k, n = places.state[first + 1] - places.state[first], places.state[second + 1] - places.state[second]
     pair = slots.pair[slot]
     to_first = places.message[p]
-    return pair, places.state[first], places.state[second], to_first, to_first + k, table_start[slots.table_of[pair]], k, n
+    return (
+        pair,
+        places.state[first],
+        places.state[second],
+        to_first,
+        to_first + k,
+        table_start[slots.table_of[pair]],
+        k,
+        n,
+    )
 
 
 @compiled
@@ -214,7 +223,9 @@ def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gat
         last = _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity)
         for v in range(len(places.state) - 1):
             node = slots.node[slots.node_start[block] + v]
-            _normalise(totals[last, places.state[v] : places.state[v + 1]], beliefs[state_start[node] : state_start[node + 1]])
+            _normalise(
+                totals[last, places.state[v] : places.state[v + 1]], beliefs[state_start[node] : state_start[node + 1]]
+            )
 
 
 @kernel((*HEAD, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")

@@ -56,7 +56,9 @@ class Problem:
     def beliefs(self, nodes, tables, gate, n_iterations):
         """Plain belief propagation, in logs, message by message; probabilities and their logs, a list of arrays each."""
         own = [nodes[a:b] for a, b in pairwise(self.state_start)]
-        message = {(p, side): np.zeros(self.cardinality[self.ends[p, side]]) for p in range(len(gate)) for side in (0, 1)}
+        message = {
+            (p, side): np.zeros(self.cardinality[self.ends[p, side]]) for p in range(len(gate)) for side in (0, 1)
+        }
         for t in range(n_iterations + 1):
             total = [log.copy() for log in own]
             for (p, side), log in message.items():
@@ -244,7 +246,9 @@ def test_each_arithmetic_up_to_its_range():
                 np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
                 for derivative, differences in zip(found[1:4], problem.derivatives(loss.kind, 3), strict=True):
                     size = 1.0 + np.abs(differences).max()
-                    np.testing.assert_allclose(derivative, differences, atol=(2e-4 if tolerance > 1e-6 else 1e-6) * size)
+                    np.testing.assert_allclose(
+                        derivative, differences, atol=(2e-4 if tolerance > 1e-6 else 1e-6) * size
+                    )
 
 
 @pytest.mark.parametrize("cardinality", [2, 3])

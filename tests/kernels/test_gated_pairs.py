@@ -11,7 +11,7 @@ from scipy.special import logsumexp, softmax
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.enumeration import Enumeration
-from relcrf.kernels import gated_layout, gated_losses, gated_pairs, threads
+from relcrf.kernels import gated_layout, gated_losses, threads
 from relcrf.kernels.gated_binary import WIDEST32, WIDEST64
 from relcrf.kernels.gated_pairs import Layout, adjoint, arithmetic, lay_out, propagate
 

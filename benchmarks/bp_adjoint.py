@@ -1,4 +1,4 @@
-"""The adjoint of belief propagation on gated pairs beside PyTorch and JAX: one step of the experiment with evidence-specific gates.
+"""The adjoint of belief propagation on gated pairs beside PyTorch and JAX: a step of learning evidence-specific gates.
 
     python benchmarks/bp_adjoint.py
 

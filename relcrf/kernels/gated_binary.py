@@ -7,7 +7,9 @@ What a pair with log potentials g t says to its second node is, with E = exp(cav
 and to its first the same with a and b exchanged. These three are made once for all iterations; of an iteration only E is kept
 for the way back. `LANES` pairs stand beside each other in *rows*, each row of one quantity; a chunk of them is one stretch of
 memory, whose offsets the compiler knows: it needs no test of whether rows overlap, and every loop over lanes is vectorised.
-Only the gathers of node sums and the additions to them are one by one.
+Sums of nodes are taken and added to one by one, but where nodes follow each other, as in bundles (see `gated_layout`).
+
+Source: the formulas and their adjoint are our own; the method, see `gated_pairs`.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ MOST32, MOST64 = WIDEST32 + 17.0, WIDEST64 + 38.0
 """Cavities are cut off here. 1 + exp(-17) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
 same message as one farther away."""
 
-FAST = {"error_model": "numpy", "fastmath": {"contract"}}
+FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 """Of all that follow: products may be joined with sums."""
 
 inner = kernel(**FAST, _nrt=False, forceinline=True)

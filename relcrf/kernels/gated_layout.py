@@ -137,7 +137,7 @@ def _shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray
     total = np.zeros(n, dtype=np.uint64)
     np.add.at(total, component, mixed)
     key = (total ^ n_nodes.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-    _, shape = np.unique(key, return_inverse=True)
+    shape: np.ndarray = np.unique(key, return_inverse=True)[1]
     return shape
 
 

@@ -94,7 +94,7 @@ def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, tab
         table_start: where each table begins, row-major over (first node, second node), shape (n_tables + 1,).
 
     Raises:
-        ValueError: a node without states, a pair of a node with itself or with one that is not there, or a table that is
+        ValueError: starts that do not begin at 0, a node without states, a pair of a node with itself or with one that is not there, or a table that is
             not of its pair's cardinalities.
     """
     cardinality = np.diff(state_start)
@@ -102,6 +102,7 @@ def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, tab
     table_of = np.asarray(table_of)
     n_nodes, n_tables = len(cardinality), len(table_start) - 1
     _check(len(table_of) == len(ends), "there are other numbers of pairs in `ends` and `table_of`")
+    _check(state_start[0] == table_start[0] == 0, "states and tables do not begin at 0")
     _check(bool((cardinality > 0).all()), "a node has no state")
     _check(bool((ends >= 0).all() and (ends < n_nodes).all()), "a pair has a node that is not there")
     _check(bool((table_of >= 0).all() and (table_of < n_tables).all()), "a pair has a table that is not there")
@@ -154,6 +155,8 @@ def arithmetic(layout: Layout, tables: np.ndarray, gate: np.ndarray, real: Real 
 
 def _check_nodes(layout: Layout, nodes: np.ndarray) -> None:
     _check(nodes.shape == (int(layout.state_start[-1]),), "log potentials of nodes do not fit the layout")
+    if np.isfinite(nodes).all():
+        return
     _check(not np.isnan(nodes).any() and bool((nodes < np.inf).all()), "a log potential of a node is inf or nan")
     best = np.maximum.reduceat(nodes, layout.state_start[:-1]) if layout.n_nodes else nodes
     _check(bool((best > -np.inf).all()), "a node has no possible state")

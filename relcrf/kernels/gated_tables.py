@@ -155,7 +155,22 @@ def _forward(slots, block, places, table_start, tables, gate, n_iterations, own,
 
 
 @compiled
-def _backward(slots, block, places, table_start, tables, gate, n_iterations, totals, messages, d_own, room, d_tables, origin, d_gate):  # type: ignore[no-untyped-def]  # fmt: skip
+def _backward(  # type: ignore[no-untyped-def]
+    slots,
+    block,
+    places,
+    table_start,
+    tables,
+    gate,
+    n_iterations,
+    totals,
+    messages,
+    d_own,
+    room,
+    d_tables,
+    origin,
+    d_gate,
+):
     """From the derivatives by what nodes have in the end, in `d_own`, those by their log potentials, there, and all others.
 
     Args:
@@ -229,7 +244,23 @@ def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gat
 
 
 @kernel((*HEAD, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")
-def adjoint_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate, n_iterations, loss, d_nodes, d_tables, origin, d_gate, beliefs):  # type: ignore[no-untyped-def]  # fmt: skip
+def adjoint_blocks(  # type: ignore[no-untyped-def]
+    lo,
+    hi,
+    slots,
+    state_start,
+    table_start,
+    nodes,
+    tables,
+    gate,
+    n_iterations,
+    loss,
+    d_nodes,
+    d_tables,
+    origin,
+    d_gate,
+    beliefs,
+):
     """Beliefs of blocks lo..hi-1, their loss, and its derivatives.
 
     Args:
@@ -257,7 +288,22 @@ def adjoint_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate,
             belief = beliefs[start : state_start[node + 1]]
             _normalise(logs, belief)
             value += loss_of_beliefs(loss, node, start, belief, logs, own[here])
-        _backward(slots, block, places, table_start, tables, gate, n_iterations, totals, messages, own, room, d_tables, origin, d_gate)  # fmt: skip
+        _backward(
+            slots,
+            block,
+            places,
+            table_start,
+            tables,
+            gate,
+            n_iterations,
+            totals,
+            messages,
+            own,
+            room,
+            d_tables,
+            origin,
+            d_gate,
+        )
         for v in range(len(places.state) - 1):
             start = state_start[slots.node[slots.node_start[block] + v]]
             for x in range(places.state[v + 1] - places.state[v]):

@@ -211,12 +211,12 @@ def log_like(x: Any) -> Any:
     return np.log(x)
 
 
-@overload(exp_like, inline="always")  # type: ignore[untyped-decorator]
+@overload(exp_like, inline="always")
 def _exp_like(x):  # type: ignore[no-untyped-def]
     return exp32.py_func if x == types.float32 else exp.py_func
 
 
-@overload(log_like, inline="always")  # type: ignore[untyped-decorator]
+@overload(log_like, inline="always")
 def _log_like(x):  # type: ignore[no-untyped-def]
     return log32.py_func if x == types.float32 else log.py_func
 

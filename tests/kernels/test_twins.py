@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from numba import float32, float64
 from scipy.sparse import csr_matrix
 from scipy.special import logsumexp
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import BLOCK, ForestInference, ForestPlan
 from relcrf.kernels import pairs, sparse, tables, vector_math
+from relcrf.kernels.compile import kernel
 
 
 def random_csr(rng, implicit):
@@ -180,6 +182,32 @@ def test_exponentials():
         assert vector_math.exp_in_place(np.array(values)) == largest
         assert vector_math.exp_into(np.array(values), np.empty(len(values))) == largest
     assert not vector_math.exp_in_place(np.array([1.0, np.nan, np.inf])) <= 1e308
+
+
+@kernel(error_model="numpy", fastmath={"contract"})
+def exp_and_log(x, y, exps, logs):
+    for i in range(len(x)):
+        exps[i], logs[i] = vector_math.exp_like(x[i]), vector_math.log_like(y[i])
+
+
+@kernel((float64[::1],) * 4, (float32[::1],) * 4, error_model="numpy")
+def exps_and_logs(x, y, exps, logs):
+    exp_and_log(x, y, exps, logs)
+
+
+@pytest.mark.parametrize(("real", "lowest", "most"), [(np.float32, -87.0, 88.0), (np.float64, -708.0, 709.0)])
+def test_exponentials_and_logarithms_of_either_type(real, lowest, most):
+    rng = np.random.default_rng(0)
+    x = np.concatenate((rng.uniform(lowest, most, 50_000), rng.normal(size=50_000))).astype(real)
+    y = np.concatenate((np.exp(x[:50_000].astype(np.longdouble)), rng.uniform(0.6, 1.6, 50_000))).astype(real)
+    exps, logs = np.empty_like(x), np.empty_like(x)
+    exps_and_logs(x, y, exps, logs)
+    for found, expected in ((exps, np.exp(x.astype(np.longdouble))), (logs, np.log(y.astype(np.longdouble)))):
+        assert (np.abs(found - expected) / np.spacing(np.abs(expected.astype(real)))).max() <= 2.5
+    special = np.array([-np.inf, lowest - 1, 0.0], dtype=real), np.array([1.0, 2.0, 0.5], dtype=real)
+    exps_and_logs(*special, exps[:3], logs[:3])
+    np.testing.assert_array_equal(exps[:3], [0.0, 0.0, 1.0])
+    np.testing.assert_allclose(logs[:3], np.log(special[1]), rtol=2 * np.finfo(real).eps)
 
 
 @pytest.mark.parametrize("n_columns", range(8))

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-
 LARGEST = 1e100
 """Of edges and thresholds, so that sums and differences of them are numbers."""
 

@@ -37,7 +37,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 
 import relcrf
 from relcrf import api
@@ -45,8 +45,8 @@ from relcrf.kernels.active_pairs import add_scores, gradient
 from relcrf.kernels.induction import ASCENDING, top_products
 from relcrf.learning.induced import Chosen
 from relcrf.learning.rows import RowsLikelihood
-from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.induction import Induction, Strengths
+from relcrf.structure.row_scores import RowScorer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
 import sparse_networks
@@ -55,7 +55,7 @@ N_BEST = 50
 SIZES, ROWS, TEST_ROWS = (100, 300, 1_000), 1_000, 200
 L1 = 12.0
 """About twice the standard deviation of a candidate's gradient that means nothing: of a thousand, some forty pass."""
-WIDE_BIAS, WIDE_L1, WIDE_BATCH = -4.0, 25.0, 20_000
+WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
 THRESHOLDS = ((0.0, 0.0), (0.1, 0.1), (0.3, 0.3), (0.5, 0.5))
 TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
     "relation Edge(s: State, t: State)\n"
@@ -170,12 +170,19 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     network = sparse_networks.make_network(n_states, rng, block=10)
     network = replace(network, bias=rng.normal(WIDE_BIAS, 0.3, n_states), weight=1.5 * network.weight)
-    model = RowsLikelihood.of(sparse_networks.exact(network, n_rows, rng))
+    model = RowsLikelihood.of(csr_array(sparse_networks.exact(network, n_rows, rng)))
     share = model.counts / n_rows
     began, cpu_began = time.perf_counter(), time.process_time()
     strengths = Strengths(np.zeros(n_states), np.full(n_states, 0.1), np.ones(n_states, dtype=bool), [WIDE_L1], [0.1])
     induction = Induction(
-        model, (model.space,), Scorer(0.5, 0.5), strengths, batch=WIDE_BATCH, tolerance=1e-3, max_iterations=200
+        model,
+        (model.space,),
+        RowScorer(model.space, 0.5, 0.5),
+        strengths,
+        batch=WIDE_BATCH,
+        steps=WIDE_STEPS,
+        tolerance=1e-3,
+        max_iterations=200,
     )
     smoothed = (model.counts + 0.5) / (n_rows + 1)
     state = induction.run(induction.begin(np.log(smoothed / (1 - smoothed)), Chosen.none()))

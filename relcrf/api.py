@@ -145,18 +145,20 @@ class Model:
         keep: str | os.PathLike[str] | SavedBlocks | None = None,
         vocabulary: Mapping[str, tuple[str, ...]] | None = None,
         progress: Progress = lambda name: None,
+        with_gates: bool = False,
     ) -> Grounding:
         """The model on the data, as one factor graph.
 
         Args:
             engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
             keep: a folder of ground blocks, to take from where the same was grounded before and to add to.
+            with_gates: ground the features of the model's gates, too; see `Grounding.gates`.
 
         Raises:
             BudgetError: where a template has more bindings than the budget.
             DataError: where the tables do not fit the model.
         """
-        return _ground(self.spec, data, vocabulary, budget, progress, engine, keep)
+        return _ground(self.spec, data, vocabulary, budget, progress, engine, keep, with_gates=with_gates)
 
     def fit(
         self,
@@ -206,12 +208,14 @@ def _ground(
     progress: Progress,
     engine: str | OpenEngine,
     keep: str | os.PathLike[str] | SavedBlocks | None,
+    *,
+    with_gates: bool = False,
 ) -> Grounding:
     open_engine = engine_named(engine) if isinstance(engine, str) else engine
     saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
     bound = bind(spec, data, vocabulary)
     with closing(open_engine(bound)) as opened:
-        return ground(bound, budget, progress, engine=opened, saved=saved)
+        return ground(bound, budget, progress, engine=opened, saved=saved, with_gates=with_gates)
 
 
 def fit(

@@ -12,9 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.graph.candidates import PairSpace
 from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.gating import Gating
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
+from relcrf.graph.triples import Space
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.histogram import Histogram
@@ -31,12 +32,17 @@ class Problem:
             and `states` holds their labels, -1 for latent ones; when inferring, they are the queries.
         states: shape (n_variables,), int32; -1 where unknown.
         candidates: spaces of factors that may join the graph.
+        gating: the gates on its factors, where a backend has any.
+        asked: of free variables, those that are asked for, shape (n_variables,), bool; None is those with a label. It is gates
+            alone that tell them from the others.
     """
 
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
-    candidates: tuple[PairSpace, ...] = field(default=(), kw_only=True)
+    candidates: tuple[Space, ...] = field(default=(), kw_only=True)
+    gating: Gating | None = field(default=None, kw_only=True)
+    asked: np.ndarray | None = field(default=None, kw_only=True)
 
     def having(self, chosen: Mapping[str, np.ndarray]) -> Problem:
         """The same with some candidates in the graph: of spaces by name the pairs of keys, shape (n, 2)."""
@@ -67,6 +73,12 @@ class Problem:
     def opened(self) -> Problem:
         """The same with the clamped variables free: they are known still, see `states`."""
         return replace(self, roles=np.where(self.roles == Role.CLAMPED, Role.FREE, self.roles).astype(np.int8))
+
+    def joined_by_unlabelled(self) -> Problem:
+        """The same with what was left out as free variables, whose states are not known here, whatever the tables say."""
+        left_out = self.roles == Role.ABSENT
+        roles = np.where(left_out, Role.FREE, self.roles).astype(np.int8)
+        return replace(self, roles=roles, states=np.where(left_out, -1, self.states))
 
     def reduced(self, backend: str) -> ReducedGraph:
         """The graph of the free variables.
@@ -213,6 +225,7 @@ class Inferred:
         marginals: flat tables of probabilities.
         edges: pairs of variables that were taken to depend on each other, shape (m, 2).
         map_states: a most probable joint state, shape (n_nodes,).
+        messages: how many were sent, where a backend counts them.
     """
 
     variables: np.ndarray
@@ -222,6 +235,7 @@ class Inferred:
     edges: np.ndarray
     log_partition: float
     verdict: Verdict
+    messages: int | None = None
 
     def modes(self) -> np.ndarray:
         """The most probable state of each variable alone, shape (n,), int32."""
@@ -252,6 +266,8 @@ class AbstractBackend(ABC):
     """For a stage of learning, the settings on which it does not depend."""
     chooses: ClassVar[bool] = False
     """Whether it looks at candidates."""
+    gated: ClassVar[bool] = False
+    """Whether its factors have gates."""
 
     @property
     def undivided(self) -> str:

@@ -18,9 +18,10 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
+from relcrf.graph.triples import Space, TripleSpace
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
-from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
+from relcrf.learning.induced import AbstractInduced, Chosen, InducedLikelihood, NodeTables
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.gains import worth
@@ -97,9 +98,10 @@ class TrMrfBackend(AbstractBackend):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
+        pairs = _pairs(problem.candidates) if self.structure == "full" else ()
         start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.objective == "cd" and self.unlabelled == "infer":
-            problem = _joined_by_unlabelled(problem)
+            problem = problem.joined_by_unlabelled()
         hidden = (problem.roles == Role.FREE) & (problem.states < 0)
         if hidden.any() and self.objective == "pseudo":
             message = (
@@ -116,7 +118,7 @@ class TrMrfBackend(AbstractBackend):
         model = self._divergence(problem) if self.objective == "cd" else likelihood
         chosen, seen = Chosen.none(), {"before candidates join": literal_histograms(model, point, self._scorer)}
         if self.structure == "full":
-            chosen = Chosen.everything(problem.candidates)
+            chosen = Chosen.everything(pairs)
             point = np.append(point, np.zeros(len(chosen)))
         fillings = self.fill if self.objective == "pseudo" and self.unlabelled == "infer" else 0
         for number in range(fillings + 1):
@@ -155,7 +157,7 @@ class TrMrfBackend(AbstractBackend):
     def _learn(
         self,
         model: InducedLikelihood | ContrastiveDivergence,
-        spaces: tuple[PairSpace, ...],
+        spaces: tuple[Space, ...],
         point: np.ndarray,
         chosen: Chosen,
         ending: str,
@@ -188,7 +190,7 @@ class TrMrfBackend(AbstractBackend):
         value, none = worth(model.having(chosen), problem.candidates, point), np.zeros(model.n_base)
         pairs, order = _by_space(problem, chosen, point)
         summary |= {
-            "candidates": sum(space.n_pairs for space in problem.candidates),
+            "candidates": sum(space.n_pairs for space in problem.candidates if isinstance(space, PairSpace)),
             "chosen": len(order) - model.n_base,
         }
         vectors = {"weights": point, "gain": np.append(none, value.gain), "support": np.append(none, value.support)}
@@ -199,12 +201,16 @@ class TrMrfBackend(AbstractBackend):
         blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
         return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
 
-    def _stage(self, name: str, induction: Induction, point: np.ndarray, chosen: Chosen, monitor: Monitor) -> State:
+    def _stage(
+        self, name: str, induction: Induction[AbstractInduced], point: np.ndarray, chosen: Chosen, monitor: Monitor
+    ) -> State:
         """A stage from where the monitor remembers it, or else from its beginning."""
         state = monitor.restore(name) or induction.begin(point, chosen)
         return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
 
-    def _induction(self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[PairSpace, ...]) -> Induction:
+    def _induction(
+        self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[Space, ...]
+    ) -> Induction[AbstractInduced]:
         layout = model.base.graph.layout
         strengths = Strengths(
             layout.l1(0.0),
@@ -233,14 +239,22 @@ class TrMrfBackend(AbstractBackend):
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
 
 
-def _joined_by_unlabelled(problem: Problem) -> Problem:
-    """The same with what was left out as free variables, whose states are not known here, whatever the tables say."""
-    left_out = problem.roles == Role.ABSENT
-    roles = np.where(left_out, Role.FREE, problem.roles).astype(np.int8)
-    return replace(problem, roles=roles, states=np.where(left_out, -1, problem.states))
+def _pairs(spaces: tuple[Space, ...]) -> tuple[PairSpace, ...]:
+    """Spaces whose candidates can all be in a model from the start.
+
+    Raises:
+        UsageError: where there are triples among them.
+    """
+    for space in spaces:
+        if isinstance(space, TripleSpace):
+            message = (
+                f"'structure=full' takes all candidates at once, and '{space.name}' are triples, which grow from pairs"
+            )
+            raise UsageError(Diagnostic("E394", message, hint="use structure=cfi or structure=grafting"))
+    return tuple(space for space in spaces if isinstance(space, PairSpace))
 
 
-def _spaces(problem: Problem) -> tuple[PairSpace, ...]:
+def _spaces(problem: Problem) -> tuple[Space, ...]:
     """The candidates between free variables."""
     return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, reduce
+from typing import Self
 
 import numpy as np
 
@@ -20,6 +23,10 @@ class KeyRelation(IntEnum):
     ASCENDING = 1
     """The first before the second."""
     DISTINCT = 2
+
+    def allows(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """Which keys may be paired, bool, of the shape of both."""
+        return np.asarray({0: first >= 0, 1: first < second, 2: first != second}[self.value])
 
 
 @dataclass(frozen=True)
@@ -72,16 +79,73 @@ class Side:
         return replace(self, start=start, sample=self.sample[cells], variable=self.variable[cells])
 
 
-@dataclass(frozen=True)
-class PairSpace:
-    """A factor for each pair of keys and each sample in which both have a cell, worth a weight where both literals hold.
+class AbstractSpace(ABC):
+    """A factor for each choice of keys, one of each side, and each sample in which all have a cell: worth a weight where all
+    literals hold.
 
-    A weight belongs to a pair of keys. Nothing is stored for a pair.
+    A weight belongs to a choice of keys. Nothing is stored for one; some are named by pairs of numbers, shape (n, 2).
 
     Args:
         name: of the template.
         l1, l2: strengths of the penalties; None leaves them to the backend's settings.
     """
+
+    name: str
+    n_samples: int
+    l1: float | None
+    l2: float | None
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[Side, ...]:
+        """In the order of the literals."""
+
+    @abstractmethod
+    def keys(self, pairs: np.ndarray) -> np.ndarray:
+        """The keys in each side, shape (n, n_sides)."""
+
+    @abstractmethod
+    def numbered(self, keys: np.ndarray) -> np.ndarray:
+        """The pairs of numbers of some keys, shape (n, 2); the inverse of `keys`."""
+
+    @abstractmethod
+    def cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The cells of each side that meet, and the place among `pairs`; n_sides + 1 arrays of shape (n_factors,)."""
+
+    @abstractmethod
+    def placed(self, sides: Sequence[Side]) -> Self:
+        """The same with other cells of the same keys."""
+
+    def only(self, present: np.ndarray) -> Self:
+        """The factors whose variables are all present, shape (n_variables,), bool."""
+        return self.placed([side.only(present[side.variable]) for side in self.sides])
+
+    def group(self, pairs: np.ndarray, weights: np.ndarray, n_weights: int, block: int) -> FactorGroup:
+        """The factors of some keys.
+
+        Args:
+            pairs: shape (n, 2).
+            weights: which weight of the block each has, shape (n,).
+            block: of `n_weights`.
+        """
+        *rows, place = self.cells(pairs)
+        truths = [side.truth for side in self.sides]
+        return FactorGroup(
+            tuple(side.variable[row] for side, row in zip(self.sides, rows, strict=True)),
+            tuple(len(truth) for truth in truths),
+            Keyed(weights[place].astype(np.int32), np.empty((0, 1)), n_weights),
+            reduce(np.multiply.outer, truths).reshape(-1, 1),
+            block,
+        )
+
+    def weights(self, n: int) -> WeightBlock:
+        """A block for the weights of some keys."""
+        return WeightBlock(self.name, n, 1, l1=self.l1, l2=self.l2)
+
+
+@dataclass(frozen=True)
+class PairSpace(AbstractSpace):
+    """The pairs of keys of two literals."""
 
     name: str
     first: Side
@@ -90,6 +154,10 @@ class PairSpace:
     n_samples: int
     l1: float | None = None
     l2: float | None = None
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return self.first, self.second
 
     @property
     def n_pairs(self) -> int:
@@ -102,52 +170,36 @@ class PairSpace:
     def every_pair(self) -> np.ndarray:
         """All pairs of keys, ascending, shape (n_pairs, 2)."""
         first, second = np.indices((self.first.n_keys, self.second.n_keys)).reshape(2, -1)
-        kept = {
-            KeyRelation.ANY: first >= 0,
-            KeyRelation.ASCENDING: first < second,
-            KeyRelation.DISTINCT: first != second,
-        }
-        return np.asarray(np.stack((first, second), axis=1)[kept[self.relation]])
+        return np.asarray(np.stack((first, second), axis=1)[self.relation.allows(first, second)])
 
-    def only(self, present: np.ndarray) -> PairSpace:
-        """The factors whose variables are all present, shape (n_variables,), bool."""
-        first, second = (side.only(present[side.variable]) for side in (self.first, self.second))
+    def keys(self, pairs: np.ndarray) -> np.ndarray:
+        return pairs
+
+    def numbered(self, keys: np.ndarray) -> np.ndarray:
+        return keys
+
+    def cells(self, pairs: np.ndarray) -> tuple[np.ndarray, ...]:
+        return meeting(self.first, self.second, self.n_samples, pairs)
+
+    def placed(self, sides: Sequence[Side]) -> PairSpace:
+        first, second = sides
         return replace(self, first=first, second=second)
 
-    def group(self, pairs: np.ndarray, weights: np.ndarray, n_weights: int, block: int) -> FactorGroup:
-        """The factors of some pairs of keys.
 
-        Args:
-            pairs: shape (n, 2).
-            weights: which weight of the block each pair has, shape (n,).
-            block: of `n_weights`.
-        """
-        rows, columns, place = self.cells(pairs)
-        key = weights[place].astype(np.int32)
-        truth = np.multiply.outer(self.first.truth, self.second.truth).reshape(-1, 1)
-        return FactorGroup(
-            (self.first.variable[rows], self.second.variable[columns]),
-            (len(self.first.truth), len(self.second.truth)),
-            Keyed(key, np.empty((0, 1)), n_weights),
-            truth,
-            block,
-        )
+def meeting(first: Side, second: Side, n_samples: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The cells of two sides that meet, for some pairs of keys, shape (n, 2).
 
-    def weights(self, n: int) -> WeightBlock:
-        """A block for the weights of some pairs."""
-        return WeightBlock(self.name, n, 1, l1=self.l1, l2=self.l2)
-
-    def cells(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The cells of the two sides that meet, and the pair's place among `pairs`; three arrays of shape (n_factors,)."""
-        first, second = self.first, self.second
-        sizes = np.diff(first.start)[pairs[:, 0]]
-        place = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
-        begin = np.concatenate(([0], np.cumsum(sizes)))[:-1]
-        rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(place))
-        # Each cell of the second side has a number that ascends, by key and sample.
-        numbers = second.key.astype(np.int64) * self.n_samples + second.sample
-        wanted = pairs[place, 1].astype(np.int64) * self.n_samples + first.sample[rows]
-        columns = np.searchsorted(numbers, wanted)
-        columns[columns == len(numbers)] = 0
-        met = numbers[columns] == wanted if len(numbers) else np.zeros(len(wanted), dtype=bool)
-        return rows[met], columns[met], place[met]
+    Returns:
+        cells of the first side, of the second, and the place of their pair, ascending by pair and sample; shape (n_met,) each.
+    """
+    sizes = np.diff(first.start)[pairs[:, 0]]
+    place = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
+    begin = np.concatenate(([0], np.cumsum(sizes)))[:-1]
+    rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(place))
+    # Each cell of the second side has a number that ascends, by key and sample.
+    numbers = second.key.astype(np.int64) * n_samples + second.sample
+    wanted = pairs[place, 1].astype(np.int64) * n_samples + first.sample[rows]
+    columns = np.searchsorted(numbers, wanted)
+    columns[columns == len(numbers)] = 0
+    met = numbers[columns] == wanted if len(numbers) else np.zeros(len(wanted), dtype=bool)
+    return rows[met], columns[met], place[met]

@@ -61,6 +61,10 @@ class AbstractFeatures(ABC):
     def rows_are_equal(self) -> bool:
         return False
 
+    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+        """A number for each row, shape (n,), the same for equal rows; None where rows have values of their own."""
+        return None
+
     @property
     def n_blocks(self) -> int:
         """How many blocks of columns there are, each of as many features, of which a row has one."""
@@ -85,6 +89,9 @@ class Ones(AbstractFeatures):
     @property
     def rows_are_equal(self) -> bool:
         return True
+
+    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+        return self.block_of(rows)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return weights
@@ -170,6 +177,9 @@ class Keyed(AbstractFeatures):
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
         return np.asarray(self.key[rows])
 
+    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+        return None if len(self.values) else self.block_of(rows)
+
     def _values(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.values[rows] if len(self.values) else self.values
 
@@ -223,7 +233,7 @@ class Sparse(AbstractFeatures):
         sparse.csr_scores(self.row_start, self.column, self.values, weights, chosen, out)
         return out
 
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
+    def take(self, rows: np.ndarray) -> Sparse:
         sizes = np.diff(self.row_start)[rows]
         start = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
         entries = np.repeat(self.row_start[rows] - start[:-1], sizes) + np.arange(int(start[-1]))
@@ -267,6 +277,9 @@ class Tiled(AbstractFeatures):
 
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.tile.block_of(self._rows(rows))
+
+    def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
+        return self.tile.likeness(self._rows(rows))
 
     def arrays(self) -> tuple[np.ndarray, ...]:
         return self.tile.arrays()

@@ -302,19 +302,22 @@ class ReducedGraph:
         Returns:
             the class of each edge, shape (n_edges,); and an edge of each class, ascending.
         """
-        if not all(self.graph.groups[terms.group].features.rows_are_equal for terms in self.edge_terms):
-            return None
-        # Classes are split by one more factor of each edge at a time, from the first group to the last.
-        found = np.unique(self.cardinality[self.edges], axis=0, return_inverse=True)[1].ravel()
+        likeness = []
         for terms in self.edge_terms:
-            views = np.stack((terms.base, terms.stride_row, terms.stride_column), axis=1)
-            view = np.unique(views, axis=0, return_inverse=True)[1].ravel() + 1
+            rows = slice(None) if terms.factor is None else terms.factor
+            likeness.append(self.graph.groups[terms.group].features.likeness(rows))
+        # Classes are split by one more factor of each edge at a time, from the first group to the last.
+        found = _numbered(*self.cardinality[self.edges].T)
+        for terms, alike in zip(self.edge_terms, likeness, strict=True):
+            if alike is None:
+                return None
+            view = _numbered(alike, terms.base, terms.stride_row, terms.stride_column) + 1
             rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
             for place in range(int(rank.max(initial=-1)) + 1):
                 here = rank == place
                 part = np.zeros(self.n_edges, dtype=np.int64)
                 part[terms.target[here]] = view[here]
-                found = np.unique(found * (part.max() + 1) + part, return_inverse=True)[1]
+                found = _numbered(found, part)
         return found, np.unique(found, return_index=True)[1]
 
     def arranged(self, nodes: np.ndarray, edges: np.ndarray) -> ReducedGraph:
@@ -427,6 +430,14 @@ class ReducedGraph:
             else:
                 tables.collect_tables(values, _patterns(group.patterns), *views, n_rows, n_columns, start, residual)
             group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
+
+
+def _numbered(*columns: np.ndarray) -> np.ndarray:
+    """A number for each row of some columns of whole numbers from 0 on, the same for the same rows; shape (n,)."""
+    found = columns[0].astype(np.int64)
+    for column in columns[1:]:
+        found = np.unique(found, return_inverse=True)[1] * (int(column.max(initial=0)) + 1) + column
+    return np.asarray(np.unique(found, return_inverse=True)[1])
 
 
 def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:

@@ -11,13 +11,14 @@ from relcrf.columns.growing import Storage
 from relcrf.data.bound import Bound
 from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
-from relcrf.graph.features import Tiled
+from relcrf.graph.features import AbstractFeatures, Tiled
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.collect import collect
 from relcrf.grounding.engines.base import AbstractEngine
+from relcrf.grounding.gates import AbstractGrowingGates, gate_meaning, growing_gates
 from relcrf.grounding.groups import GrowingGroup, KeyPlaces
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionary_of
-from relcrf.grounding.lower import LoweredTemplate
+from relcrf.grounding.lower import LoweredGate, LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.repeated import Repeated
 from relcrf.grounding.variables import VariableBlock, values_of
@@ -52,6 +53,20 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True)
+class TemplateGates:
+    """The gates on the factors of one template.
+
+    Args:
+        weights, info: are called as the template is; the only pattern is that a gate is open.
+        features: for each group of the template, in order, shape (n_factors, n_features).
+    """
+
+    weights: WeightBlock
+    info: TemplateInfo
+    features: tuple[AbstractFeatures, ...]
+
+
+@dataclass(frozen=True)
 class Block:
     """A block of weights and the factors that use it.
 
@@ -59,6 +74,7 @@ class Block:
         groups: their `block` is 0; the graph that takes them says which it is.
         group_names: the template of each group.
         bindings: of each template, by name.
+        gates: of each template that was grounded with its gate.
     """
 
     weights: WeightBlock
@@ -66,6 +82,7 @@ class Block:
     groups: tuple[FactorGroup, ...]
     group_names: tuple[str, ...]
     bindings: Mapping[str, int]
+    gates: tuple[TemplateGates, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,17 +126,27 @@ class BlockMaker:
         first = tasks[0].lowered
         for task in tasks:
             _require_width(task.lowered, first)
-        groups, names = [], []
+        groups, names, gates = [], [], []
         for one, place_of in zip(growing, places, strict=True):
             for group in one.finish(n_keys, place_of):
                 groups.append(group)
                 names.append(one.lowered.template.name)
+            if one.lowered.gate is not None:
+                gates.append(self._gates(one.lowered, one.lowered.gate, one.finish_gates(), one.n_bindings))
         patterns = pattern_names(first, self.values(first))
         features = first.feature_names or ("1",)
         bindings = {one.lowered.template.name: one.n_bindings for one in growing}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
         weights = _weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
-        return Block(weights, info, tuple(groups), tuple(names), bindings)
+        return Block(weights, info, tuple(groups), tuple(names), bindings, tuple(gates))
+
+    def _gates(
+        self, lowered: LoweredTemplate, gate: LoweredGate, features: Sequence[AbstractFeatures], bindings: int
+    ) -> TemplateGates:
+        name, (spelt, keys) = lowered.template.name, gate_meaning(self.bound, gate)
+        info = TemplateInfo(name, spelt, ("open",), keys, bindings)
+        weights = WeightBlock(name, len(spelt) * (len(keys.values) if keys else 1), 1)
+        return TemplateGates(weights, info, tuple(features))
 
     def values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
         """The values of each random term."""
@@ -137,6 +164,15 @@ class BlockMaker:
         return found
 
 
+@dataclass(frozen=True)
+class _Case:
+    """A group of one template in the making, with its gates."""
+
+    group: GrowingGroup
+    gates: AbstractGrowingGates | None
+    patterns: np.ndarray | None
+
+
 class _GrowingTemplate:
     """The groups of one template in the making."""
 
@@ -144,7 +180,8 @@ class _GrowingTemplate:
         self._maker, self._task, self._coded, self._storage, self._name = maker, task, coded, storage, name
         self.lowered = coded.lowered
         self._values = maker.values(self.lowered)
-        self._cases: dict[tuple[int, ...], tuple[GrowingGroup | None, np.ndarray | None]] = {}
+        self._cases: dict[tuple[int, ...], _Case | None] = {}
+        """None where every state is the same to the formula: that is no factor."""
         self.n_bindings = 0
         self.came = np.empty(0, dtype=np.int64)
         """Distinct combined keys, ascending; only where not all are known before."""
@@ -157,7 +194,7 @@ class _GrowingTemplate:
             places = [(0, count) for count in task.repeated.counts]
         times = 1 if task.repeated is None else task.repeated.n_rows
         if not self.lowered.evidence:
-            self._group(())  # so that a template without a binding has a group, too
+            self._case(())  # so that a template without a binding has a group, too
         template = self.lowered.template.name
         maker.progress(template)
         # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
@@ -168,54 +205,61 @@ class _GrowingTemplate:
         )  # fmt: skip
         for bindings in found:
             self.n_bindings += len(bindings.rows) * times
-            for case, rows in bindings.cases():
-                group, _ = self._group(case)
-                if group is not None:
+            for evidence, rows in bindings.cases():
+                case = self._case(evidence)
+                if case is not None:
                     if rows.key is not None and not self._coded.is_known:
                         self.came = np.union1d(self.came, rows.key)
-                    group.add(rows)
+                    case.group.add(rows)
+                    if case.gates is not None:
+                        case.gates.add(rows)
 
-    def _group(self, case: tuple[int, ...]) -> tuple[GrowingGroup | None, np.ndarray | None]:
-        """The group of a case of the evidence; none where every state is the same to the formula: that is no factor."""
-        if case not in self._cases:
+    def _case(self, evidence: tuple[int, ...]) -> _Case | None:
+        """What grows from the bindings of a case of the evidence."""
+        if evidence not in self._cases:
             lowered = self.lowered
             parts = [node for node, _ in lowered.evidence]
-            patterns = state_patterns(lowered, self._values, dict(zip(parts, case, strict=True)))
-            if not lowered.is_table and patterns is not None and patterns.min() == patterns.max():
-                self._cases[case] = (None, patterns)
-            else:
-                name = ".".join([self._name, *(str(code) for code in case)])
-                key_type = np.int32 if self._coded.limit < 2**31 else np.int64
-                self._cases[case] = (
-                    GrowingGroup(
-                        self._storage,
-                        name,
-                        len(lowered.variables),
-                        has_key=bool(lowered.keys),
-                        width=len(lowered.features),
-                        key_type=key_type,
-                    ),
-                    patterns,
-                )
-        return self._cases[case]
+            patterns = state_patterns(lowered, self._values, dict(zip(parts, evidence, strict=True)))
+            is_decided = not lowered.is_table and patterns is not None and patterns.min() == patterns.max()
+            self._cases[evidence] = None if is_decided else self._new_case(evidence, patterns)
+        return self._cases[evidence]
+
+    def _new_case(self, evidence: tuple[int, ...], patterns: np.ndarray | None) -> _Case:
+        lowered, storage, arity = self.lowered, self._storage, len(self.lowered.variables)
+        name = ".".join([self._name, *(str(code) for code in evidence)])
+        key_type = np.int32 if self._coded.limit < 2**31 else np.int64
+        width = len(lowered.features)
+        group = GrowingGroup(storage, name, arity, has_key=bool(lowered.keys), width=width, key_type=key_type)
+        gates = None
+        if lowered.gate is not None:
+            gates = growing_gates(self._maker.bound, lowered.gate, arity, storage, name)
+        return _Case(group, gates, patterns)
+
+    def _grown(self) -> list[_Case]:
+        return [case for _, case in sorted(self._cases.items()) if case is not None]
 
     def finish(self, n_keys: int, place_of: KeyPlaces | None) -> list[FactorGroup]:
         """The groups, in the order of their cases."""
         cardinalities = tuple(len(v) for v in self._values)
         out = []
-        for _, (group, patterns) in sorted(self._cases.items()):
-            if group is None:
-                continue
-            columns, features = group.finish(n_keys, place_of)
+        for case in self._grown():
+            columns, features = case.group.finish(n_keys, place_of)
             scope: Sequence[np.ndarray] = columns
             repeated = self._task.repeated
             if repeated is not None:
                 rows = np.arange(repeated.n_rows, dtype=np.int32)
                 starts = tuple(start for start, _ in self._maker.places(self.lowered))
                 scope = RepeatedScope(rows, starts, repeated.strides, columns)
-                features = Tiled(features, repeated.n_rows)
-            out.append(FactorGroup(scope, cardinalities, features, patterns, 0))
+            out.append(FactorGroup(scope, cardinalities, self._on_all_rows(features), case.patterns, 0))
         return out
+
+    def finish_gates(self) -> list[AbstractFeatures]:
+        """The features of the gates on each group."""
+        return [self._on_all_rows(case.gates.finish()) for case in self._grown() if case.gates is not None]
+
+    def _on_all_rows(self, features: AbstractFeatures) -> AbstractFeatures:
+        repeated = self._task.repeated
+        return features if repeated is None else Tiled(features, repeated.n_rows)
 
 
 def _require_width(one: LoweredTemplate, first: LoweredTemplate) -> None:

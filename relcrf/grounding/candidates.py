@@ -1,19 +1,22 @@
-"""The candidates of a model on its tables: for each side of a pair its cells, and what the keys mean.
+"""The candidates of a model on its tables: for each of their literals its cells, and what the keys mean.
 
-A side is grounded as a template of its own: its literal, with all names that are no keys of the other side. So a space costs its
-sides and not its pairs.
+A literal is grounded as a template of its own, with all names that are no keys of another literal. So a space costs its sides
+and not its pairs.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 
 from relcrf.data.bound import Bound
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.triples import Parent, Space, TripleSpace
 from relcrf.grounding.blocks import Block, BlockMaker, TemplateInfo
 from relcrf.grounding.collect import collect
 from relcrf.grounding.degrees import Degrees
@@ -23,11 +26,10 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET, require
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys
 from relcrf.grounding.lower import lower_template
 from relcrf.grounding.patterns import state_patterns
+from relcrf.grounding.split import MOST_LITERALS, Split, parents_of, split_candidates
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import expression
-from relcrf.model.expressions import Comparison, Connective, Expression, Name, conjoined, conjuncts, names_in
-from relcrf.model.formula import evidence_of
-from relcrf.model.spec import OpenDomain, Template
+from relcrf.model.spec import OpenDomain
 from relcrf.model.typing import Scope
 
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -38,27 +40,8 @@ MOST_NUMBERS = 1 << 62
 
 
 @dataclass(frozen=True)
-class Split:
-    """A template of candidates, taken apart.
-
-    Args:
-        sides: the two literals as templates; their `per` are the own keys, then the names of the sample.
-        keys: for each side, how many own keys it has.
-        places: for each key of `per`, its side and its place there.
-        sort: of the keys that `relation` compares.
-    """
-
-    template: Template
-    sides: tuple[Template, Template]
-    keys: tuple[int, int]
-    places: tuple[tuple[int, int], ...]
-    relation: KeyRelation
-    sort: str
-
-
-@dataclass(frozen=True)
 class CandidateSpace:
-    """A space of pairs with the meaning of its keys.
+    """A space of pairs, or of triples as pairs of a composite and a literal, with the meaning of its keys.
 
     Args:
         numbers: for each side the combined codes of its keys, shape (n_keys,).
@@ -66,15 +49,23 @@ class CandidateSpace:
     """
 
     split: Split
-    pairs: PairSpace
-    numbers: tuple[np.ndarray, np.ndarray]
-    coded: tuple[CodedKeys, CodedKeys]
+    pairs: Space
+    numbers: tuple[np.ndarray, ...]
+    coded: tuple[CodedKeys, ...]
+
+    def spelt(self, side: int) -> list[tuple[str, ...]]:
+        """The texts of the keys of a side."""
+        return self.coded[side].spelt(self.numbers[side])
+
+    def known(self, side: int) -> dict[tuple[str, ...], int]:
+        """The keys of a side by their texts."""
+        return {text: key for key, text in enumerate(self.spelt(side))}
 
     def texts(self, pairs: np.ndarray) -> tuple[tuple[str, ...], ...]:
         """The keys of some pairs, shape (n, 2), in the order of `per`."""
         spelt = [
-            coded.spelt(numbers[pairs[:, k]])
-            for k, (coded, numbers) in enumerate(zip(self.coded, self.numbers, strict=True))
+            coded.spelt(numbers[keys])
+            for coded, numbers, keys in zip(self.coded, self.numbers, self.pairs.keys(pairs).T, strict=True)
         ]
         return tuple(
             tuple(sides[side][place] for side, place in self.split.places) for sides in zip(*spelt, strict=True)
@@ -82,20 +73,18 @@ class CandidateSpace:
 
     def found(self, texts: Sequence[tuple[str, ...]]) -> tuple[np.ndarray, np.ndarray]:
         """The pairs of some keys, shape (n, 2), and which of the texts these are, shape (n,); others are not in the data."""
-        where = [
-            {text: number for number, text in enumerate(coded.spelt(numbers))}
-            for coded, numbers in zip(self.coded, self.numbers, strict=True)
-        ]
-        pairs, kept = [], []
+        where = [self.known(side) for side in range(len(self.coded))]
+        keys, kept = [], []
         for number, text in enumerate(texts):
-            own: tuple[list[str], list[str]] = ([""] * self.split.keys[0], [""] * self.split.keys[1])
+            own = [[""] * n_keys for n_keys in self.split.keys]
             for (side, place), part in zip(self.split.places, text, strict=True):
                 own[side][place] = part
-            pair = [known.get(tuple(part)) for known, part in zip(where, own, strict=True)]
-            if None not in pair:
-                pairs.append(pair)
+            key = [known.get(tuple(part)) for known, part in zip(where, own, strict=True)]
+            if None not in key:
+                keys.append(key)
                 kept.append(number)
-        return np.array(pairs, dtype=np.int64).reshape(-1, 2), np.array(kept, dtype=np.int64)
+        found = np.array(keys, dtype=np.int64).reshape(-1, len(self.coded))
+        return self.pairs.numbered(found), np.array(kept, dtype=np.int64)
 
     def block(self, keys: tuple[tuple[str, ...], ...], group_block: int = 0) -> Block:
         """The factors of some keys as a block of the graph."""
@@ -109,74 +98,6 @@ class CandidateSpace:
         return Block(self.pairs.weights(len(keys)), info, (group,), (template.name,), {template.name: group.n_factors})
 
 
-def split_candidates(template: Template, scope: Scope) -> Split:
-    """A template of candidates as two sides.
-
-    Raises:
-        UsageError: where it is no pair of literals with keys of their own.
-    """
-
-    def refused(why: str) -> UsageError:
-        message = f"candidates '{template.name}' are no pairs of literals: {why}"
-        hint = "write over A and B, one random term in each, per a name of A and a name of B"
-        return UsageError(Diagnostic("E391", message, template.span, hint))
-
-    formula = template.over[0]
-    if len(template.over) != 1 or not (isinstance(formula, Connective) and formula.operator == "and"):
-        raise refused("'over' is no conjunction")
-    if template.by:
-        raise refused("they have features in 'by'")
-    literals = (formula.left, formula.right)
-    for literal in literals:
-        if len(scope.random_terms(literal)) != 1 or evidence_of(literal, scope):
-            raise refused(f"'{expression(literal)}' is not one random term without evidence")
-    named = [names_in(literal) for literal in literals]
-    sides: list[list[Expression]] = [[], []]
-    places = []
-    for key in template.per:
-        owners = [k for k in (0, 1) if isinstance(key, Name) and key.name in named[k]]
-        if len(owners) != 1:
-            raise refused(f"the key '{expression(key)}' is not a name of one of the two")
-        places.append((owners[0], len(sides[owners[0]])))
-        sides[owners[0]].append(key)
-    if not all(sides):
-        raise refused("one of the two has no key in 'per'")
-    keys = [{key.name for key in side if isinstance(key, Name)} for side in sides]
-    relation, sort, shared = KeyRelation.ANY, "", []
-    for part in conjuncts(template.where):
-        touched = [bool(names_in(part) & own) for own in keys]
-        if not all(touched):
-            shared.append((part, touched))
-            continue
-        relation = _relation(part, keys)
-        if relation == KeyRelation.ANY or len(template.per) != 2:
-            raise refused(f"'{expression(part)}' ties the keys of the two to each other")
-        sort = next(p.sort for p in template.parameters if p.name in keys[0])
-    made = []
-    for k, literal in enumerate(literals):
-        own = [p for p in template.parameters if p.name not in keys[1 - k]]
-        where = conjoined([part for part, touched in shared if not touched[1 - k]])
-        sample = tuple(Name(p.name) for p in own if p.name not in keys[k])
-        made.append(
-            Template(
-                f"{template.name}.{k + 1}", tuple(own), (literal,), where, (*sides[k], *sample), span=template.span
-            )
-        )
-    return Split(template, (made[0], made[1]), (len(sides[0]), len(sides[1])), tuple(places), relation, sort)
-
-
-def _relation(part: Expression, keys: Sequence[set[str]]) -> KeyRelation:
-    """What a condition on one key of each side says; `ANY` where it is another condition."""
-    match part:
-        case Comparison("<", Name(a), Name(b)) if a in keys[0] and b in keys[1]:
-            return KeyRelation.ASCENDING
-        case Comparison(">", Name(a), Name(b)) if a in keys[1] and b in keys[0]:
-            return KeyRelation.ASCENDING
-        case Comparison("!=", Name(), Name()):
-            return KeyRelation.DISTINCT
-    return KeyRelation.ANY
-
-
 def ground_candidates(
     bound: Bound, variables: Sequence[VariableBlock], budget: int = DEFAULT_BUDGET
 ) -> tuple[CandidateSpace, ...]:
@@ -184,14 +105,30 @@ def ground_candidates(
 
     Raises:
         BudgetError: where a side has more cells than the budget.
-        UsageError: where candidates are no pairs of literals.
+        UsageError: where candidates are no pairs or triples of literals, or triples have no pairs to grow from.
     """
     facts = facts_of(bound)
     templates = [t for t in facts.spec.templates if t.is_candidate]
-    return tuple(
-        _ground(bound, split_candidates(t, Scope(facts.spec, t.parameters, t.where)), variables, budget)
-        for t in templates
-    )
+    splits = [split_candidates(t, Scope(facts.spec, t.parameters, t.where)) for t in templates]
+    parents = [parents_of(split, splits) if len(split.sides) == MOST_LITERALS else [] for split in splits]
+    spaces = [_ground(bound, split, variables, budget) for split in splits]
+    return tuple(_grown(space, found, spaces) for space, found in zip(spaces, parents, strict=True))
+
+
+def _grown(
+    space: CandidateSpace, found: Sequence[tuple[int, tuple[int, int]]], spaces: Sequence[CandidateSpace]
+) -> CandidateSpace:
+    """A space with the spaces of pairs that it grows from, if it does; see `parents_of`."""
+    if not isinstance(space.pairs, TripleSpace):
+        return space
+    parents = []
+    for number, places in found:
+        first, second = (
+            np.array([numbers.get(text, -1) for text in spaces[number].spelt(side)], dtype=np.int64)
+            for side, numbers in enumerate(space.known(place) for place in places)
+        )
+        parents.append(Parent(number, places, (first, second)))
+    return replace(space, pairs=replace(space.pairs, parents=tuple(parents)))
 
 
 def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budget: int) -> CandidateSpace:
@@ -204,8 +141,7 @@ def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budg
         size = require(degrees, lowered.plan, budget, split.template.name, template.span)
         coded = code_keys(bound, lowered)
         if coded.limit >= MOST_NUMBERS:
-            message = f"candidates '{split.template.name}' have more keys and samples than can be numbered"
-            raise UsageError(Diagnostic("E391", message, template.span, "give them fewer names"))
+            raise _too_many(split)
         own = replace(coded, texts=coded.texts[:n_keys])
         n_samples = coded.limit // max(own.limit, 1)
         found = list(collect(maker.engine, bound, coded, maker.places(lowered), size.rows, bound.dataset.storage))
@@ -216,30 +152,55 @@ def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budg
         key, sample = np.divmod(number, max(n_samples, 1))
         cells.append((key, sample, variable, truth[:, 0]))
         own_keys.append(own)
-    relation = _tightened(split, cells)
+    if len(cells) == MOST_LITERALS:
+        cells = _meeting(cells)
+    relations = {pair: _tightened(split, pair, cells) for pair in split.relations}
     samples = np.unique(np.concatenate([sample for _, sample, _, _ in cells]))
-    numbers: list[np.ndarray] = []
-    if relation == KeyRelation.ANY:
-        numbers = [np.unique(key) for key, _, _, _ in cells]
-    else:  # both sides have all values of the sort, in its order
-        numbers = [_in_order(own_keys[0], split.sort, bound)] * 2
-    sides = []
-    for (key, sample, variable, truth), codes in zip(cells, numbers, strict=True):
+    numbers, sides = [], []
+    for k, ((key, sample, variable, truth), own) in enumerate(zip(cells, own_keys, strict=True)):
+        tied = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
+        # Sides that are tied have all values of the sort, in its order.
+        codes = _in_order(own, split.sort, bound) if tied and len(own.texts) == 1 else np.unique(key)
         order = np.argsort(codes)
         place = order[np.searchsorted(codes, key, sorter=order)] if len(codes) else key
         sides.append(Side.of(len(codes), place, np.searchsorted(samples, sample), variable, truth))
-    options = split.template.options
-    pairs = PairSpace(split.template.name, sides[0], sides[1], relation, len(samples), options.l1, options.l2)
-    return CandidateSpace(split, pairs, (numbers[0], numbers[1]), (own_keys[0], own_keys[1]))
+        numbers.append(codes)
+    if math.prod(side.n_keys for side in sides) >= MOST_NUMBERS:
+        raise _too_many(split)
+    name, options = split.template.name, split.template.options
+    space: Space
+    if len(sides) == MOST_LITERALS:
+        first, second, third = sides
+        space = TripleSpace(name, first, second, third, relations, len(samples), (), options.l1, options.l2)
+    else:
+        first, second = sides
+        space = PairSpace(name, first, second, relations[0, 1], len(samples), options.l1, options.l2)
+    return CandidateSpace(split, space, tuple(numbers), tuple(own_keys))
 
 
-def _tightened(split: Split, cells: Sequence[Cells]) -> KeyRelation:
+def _meeting(cells: Sequence[Cells]) -> list[Cells]:
+    """The cells whose samples all sides have: what two literals say where the third is never asked for does not matter."""
+    met = reduce(np.intersect1d, [sample for _, sample, _, _ in cells])
+    kept = [np.isin(sample, met) for _, sample, _, _ in cells]
+    return [
+        (key[at], sample[at], variable[at], truth)
+        for (key, sample, variable, truth), at in zip(cells, kept, strict=True)
+    ]
+
+
+def _too_many(split: Split) -> UsageError:
+    message = f"candidates '{split.template.name}' have more keys and samples than can be numbered"
+    return UsageError(Diagnostic("E391", message, split.template.span, "give them fewer names"))
+
+
+def _tightened(split: Split, pair: tuple[int, int], cells: Sequence[Cells]) -> KeyRelation:
     """A pair of keys whose literals speak of one variable is no pair: such keys must be of one sort, and distinct."""
-    n_variables = 1 + max(int(variable.max(initial=0)) for _, _, variable, _ in cells)
-    numbers = [sample * n_variables + variable for _, sample, variable, _ in cells]
-    if split.relation != KeyRelation.ANY or not np.intersect1d(numbers[0], numbers[1]).size:
-        return split.relation
-    if all(np.array_equal(a, b) for a, b in zip(*cells, strict=True)):
+    both = [cells[side] for side in pair]
+    n_variables = 1 + max(int(variable.max(initial=0)) for _, _, variable, _ in both)
+    first, second = (sample * n_variables + variable for _, sample, variable, _ in both)
+    if split.relations[pair] != KeyRelation.ANY or not np.intersect1d(first, second).size:
+        return split.relations[pair]
+    if all(np.array_equal(a, b) for a, b in zip(*both, strict=True)):
         return KeyRelation.DISTINCT
     message = f"candidates '{split.template.name}' pair literals that may speak of the same variable"
     raise UsageError(Diagnostic("E391", message, split.template.span, "tie the keys with < or != in 'where'"))

@@ -88,9 +88,13 @@ def collect(
             for name, (start, _) in zip(lowered.variables, places, strict=True)
         ]
         features = [bucket[name] for name in lowered.features]
-        _require_finite(lowered, features)
+        _require_finite(lowered.feature_names, features, f"template '{lowered.template.name}'")
+        gates = [] if lowered.gate is None else [bucket[name] for name in lowered.gate.outputs]
+        if lowered.gate is not None:
+            numbers = gates[: len(lowered.gate.features)]
+            _require_finite(lowered.gate.feature_names, numbers, f"the gate of '{lowered.template.name}'")
         key = coded.combined([bucket[k.output] for k in lowered.keys])
-        yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
+        yield Bindings(Rows(scope, key, features, gates), [bucket[name] for _, name in lowered.evidence])
 
 
 def _one_bag(bound: Bound, lowered: LoweredTemplate) -> dict[str, np.ndarray] | None:
@@ -113,7 +117,8 @@ def _parts(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]
 
 def _hidden_binders(lowered: LoweredTemplate) -> list[tuple[str, Column]]:
     """The binders that no output tells apart: their sorts and columns. On one row of a table its binder is none."""
-    shown = {term for _, term, _ in lowered.plan.outputs}
+    gates = () if lowered.gate is None else lowered.gate.outputs
+    shown = {term for name, term, _ in lowered.plan.outputs if name not in gates}
     sorts = {p.name: p.sort for p in lowered.template.parameters}
     return [(sorts[name], column) for name, column in lowered.plan.bindings if column not in shown]
 
@@ -127,12 +132,18 @@ def _fields(bound: Bound, coded: CodedKeys, counts: Sequence[int], hidden: Seque
         fields.append(Whole(name, -1, 2 if isinstance(kind, Bool) else len(values_of(bound, kind))))
     fields += [Single(name) if lowered.keys else Double(name) for name in lowered.features]
     sizes = [bound.sizes[sort] if sort in bound.sizes else len(bound.domains[sort]) for sort in hidden]
-    return fields + [Whole(f"b{k}", 0, size) for k, size in enumerate(sizes)]
+    fields += [Whole(f"b{k}", 0, size) for k, size in enumerate(sizes)]
+    if lowered.gate is not None:  # behind all others: the order of the factors is what it is without gates
+        fields += [Double(name) for name in lowered.gate.features]
+        if lowered.gate.thing is not None:
+            (binder,) = lowered.template.parameters
+            fields.append(Whole(lowered.gate.thing, 0, bound.sizes[binder.sort]))
+    return fields
 
 
-def _require_finite(lowered: LoweredTemplate, features: Sequence[np.ndarray]) -> None:
-    for name, column in zip(lowered.feature_names, features, strict=True):
+def _require_finite(names: Sequence[str], features: Sequence[np.ndarray], owner: str) -> None:
+    for name, column in zip(names, features, strict=True):
         if not np.isfinite(column).all():
-            message = f"the feature '{name}' of template '{lowered.template.name}' is not finite for some bindings"
+            message = f"the feature '{name}' of {owner} is not finite for some bindings"
             hint = "guard the expression, for instance with log1p or least"
             raise DataError(Diagnostic("E222", message, hint=hint))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -10,7 +11,8 @@ import numpy as np
 from relcrf.data.bound import Bound
 from relcrf.errors import listing
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.weights import WeightLayout
+from relcrf.graph.gates import GateGroup, Gates
+from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import Block, BlockMaker, Task
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import Progress, derive_all, facts_of
@@ -23,7 +25,7 @@ from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import make_random_relations, states_of, variable_blocks
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import Template
+from relcrf.model.spec import Gate, Template
 
 
 def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
@@ -43,24 +45,27 @@ def ground(
     *,
     engine: AbstractEngine | None = None,
     saved: SavedBlocks | None = None,
+    with_gates: bool = False,
 ) -> Grounding:
     """Grounds every template, but no candidates. Derived and random relations are made first.
 
     Args:
         engine: who joins; by default DuckDB, where the tables are.
         saved: blocks of before, to take from and to add to.
+        with_gates: ground the features of the model's gates, too.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget.
         DataError: where a feature is not finite, or a random attribute has no values.
     """
     prepare(bound, budget, progress)
-    _note_left_out(bound)
+    _note_left_out(bound, with_gates=with_gates)
     variables = variable_blocks(bound)
     cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
     states = [states_of(bound, block) for block in variables]
     maker = BlockMaker(bound, engine or DuckDbEngine(bound.cursor), variables, progress)
-    made = _blocks(maker, budget, saved)
+    gates = {gate.template: gate for gate in bound.spec.gates} if with_gates else {}
+    made = _blocks(maker, budget, saved, gates)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -72,10 +77,28 @@ def ground(
         tuple(name for block in made for name in block.group_names),
         {name: count for block in made for name, count in block.bindings.items()},
         dict(bound.domains),
+        _gates_of(made) if with_gates else None,
+        tuple(gates.info for block in made for gates in block.gates),
     )
 
 
-def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[Block]:
+def _gates_of(made: Sequence[Block]) -> Gates:
+    """The gates of all blocks, each group's with its place in the graph."""
+    groups: list[GateGroup] = []
+    weights: list[WeightBlock] = []
+    before = 0
+    for block in made:
+        for gates in block.gates:
+            places = [before + k for k, name in enumerate(block.group_names) if name == gates.info.name]
+            groups += [
+                GateGroup(place, features, len(weights)) for place, features in zip(places, gates.features, strict=True)
+            ]
+            weights.append(gates.weights)
+        before += len(block.groups)
+    return Gates(tuple(groups), WeightLayout(tuple(weights)))
+
+
+def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Mapping[str, Gate]) -> list[Block]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
     bound, facts, degrees = maker.bound, facts_of(maker.bound), Degrees(maker.bound)
     sharing: dict[str, list[Template]] = {}
@@ -87,12 +110,12 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[B
     identities = {}
     for name, members in sharing.items():
         if saved is not None:
-            identities[name] = identity(bound, facts.spec, members, maker.variables)
+            identities[name] = identity(bound, facts.spec, members, maker.variables, gates)
             kept = saved.load(identities[name])
             if kept is not None:
                 found[name] = kept
                 continue
-        tasks[name] = [_task(degrees, facts, template, budget) for template in members]
+        tasks[name] = [_task(degrees, facts, template, budget, gates.get(template.name)) for template in members]
     for name, work in tasks.items():
         if saved is None:
             found[name] = maker.make(name, work, bound.dataset.storage)
@@ -101,21 +124,25 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None) -> list[B
     return [found[name] for name in sharing]
 
 
-def _task(degrees: Degrees, facts: Facts, template: Template, budget: int) -> Task:
-    """A template, lowered and within the budget."""
-    lowered, repeated = on_one_row(degrees.bound, facts, lower_template(template, facts))
+def _task(degrees: Degrees, facts: Facts, template: Template, budget: int, gate: Gate | None) -> Task:
+    """A template with its gate, lowered and within the budget."""
+    lowered, repeated = on_one_row(degrees.bound, facts, lower_template(template, facts, gate))
     size = require(degrees, lowered.plan, budget, template.name, template.span)
     return Task(lowered, repeated, size.rows)
 
 
-def _note_left_out(bound: Bound) -> None:
+def _note_left_out(bound: Bound, *, with_gates: bool) -> None:
     """Tells what the model says and the graph does not hold."""
     candidates = [t.name for t in bound.spec.templates if t.is_candidate]
-    gates = [g.template for g in bound.spec.gates]
+    gates = [g.template for g in bound.spec.gates if not with_gates or g.template in candidates]
     lasso = [t.name for t in all_templates(bound.spec) if t.options.l1]
     reasons = (
         (candidates, "candidates", "no part of the graph; backend trmrf chooses among them"),
-        (gates, "gates of", "left out, for no backend of this version has gates"),
+        (
+            gates,
+            "gates of",
+            "left out; backend gated learns them" if not with_gates else "left out, for candidates have none",
+        ),
         (lasso, "l1 of", "applied by backend trmrf alone"),
     )
     for names, what, why in reasons:

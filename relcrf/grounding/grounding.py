@@ -12,6 +12,7 @@ from relcrf.data.bound import Bound
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.gates import Gates
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.candidates import CandidateSpace, ground_candidates
 from relcrf.grounding.derive import facts_of
@@ -38,6 +39,8 @@ class Grounding:
             case of the evidence that does not decide the formula, so perhaps none.
         bindings: of each template, by name.
         domains: the values of every domain, in the order of the codes.
+        gates: None where they were not asked for.
+        gate_templates: what the weights of the gates mean, one for each block of their layout.
     """
 
     spec: ModelSpec
@@ -49,6 +52,8 @@ class Grounding:
     group_names: tuple[str, ...]
     bindings: Mapping[str, int]
     domains: Mapping[str, tuple[str, ...]]
+    gates: Gates | None = None
+    gate_templates: tuple[TemplateInfo, ...] = ()
 
     def block_of(self, variable: int) -> VariableBlock:
         """The block that a variable belongs to."""

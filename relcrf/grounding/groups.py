@@ -21,11 +21,13 @@ class Rows:
         scope: variables, a column for each place.
         key: of each binding; None without `per`.
         features: columns; none is the constant 1.
+        gates: columns of what the template's gate looks at; none without gates.
     """
 
     scope: Sequence[np.ndarray]
     key: np.ndarray | None
     features: Sequence[np.ndarray]
+    gates: Sequence[np.ndarray] = ()
 
     def __len__(self) -> int:
         return len(self.scope[0])
@@ -33,7 +35,15 @@ class Rows:
     def chosen(self, rows: np.ndarray) -> Rows:
         """Some of the rows."""
         key = None if self.key is None else self.key[rows]
-        return Rows([c[rows] for c in self.scope], key, [c[rows] for c in self.features])
+        scope, features, gates = ([c[rows] for c in columns] for columns in (self.scope, self.features, self.gates))
+        return Rows(scope, key, features, gates)
+
+
+def first_of_each(variable: np.ndarray) -> np.ndarray:
+    """Where each new variable begins in a column of ascending ones."""
+    is_first = np.ones(len(variable), dtype=bool)
+    is_first[1:] = variable[1:] != variable[:-1]
+    return np.flatnonzero(is_first)
 
 
 class GrowingGroup:
@@ -75,9 +85,7 @@ class GrowingGroup:
                 self._values.append(np.column_stack(rows.features))
             return
         (variable,) = rows.scope
-        is_first = np.ones(len(variable), dtype=bool)
-        is_first[1:] = variable[1:] != variable[:-1]
-        first = np.flatnonzero(is_first)
+        first = first_of_each(variable)
         self._scope[0].append(variable[first])
         if self._row_start is not None:
             self._row_start.append(np.append(first[1:], len(variable)) + self.n_rows - len(variable))

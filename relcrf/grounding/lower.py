@@ -49,7 +49,7 @@ from relcrf.model.expressions import (
     names_in,
 )
 from relcrf.model.formula import evidence_of, is_table, scope_terms
-from relcrf.model.spec import Derived, ModelSpec, Nearest, OpenDomain, Parameter, RandomRelation, Template
+from relcrf.model.spec import Derived, Gate, ModelSpec, Nearest, OpenDomain, Parameter, RandomRelation, Template
 from relcrf.model.types import Bag, Bool, Date, DomainType, EntityType, Integer, ValueType, Vector
 from relcrf.model.typing import Scope
 
@@ -72,6 +72,38 @@ class KeyColumn:
 
 
 @dataclass(frozen=True)
+class GateBag:
+    """The bag that a gate looks at: how it is spelt, its entity and attribute, and its domain."""
+
+    spelt: str
+    owner: str
+    attribute: str
+    domain: str
+
+
+@dataclass(frozen=True)
+class LoweredGate:
+    """What the plan of a template gives to its gate.
+
+    Args:
+        features: outputs with numbers; none is the constant 1, or a bag.
+        feature_names: how each of these is spelt.
+        thing: where the gate or the template has a bag in `by`, and so one binder, the output with the vid of its thing.
+        bag: the only feature, in place of numbers.
+    """
+
+    features: tuple[str, ...]
+    feature_names: tuple[str, ...]
+    thing: str | None
+    bag: GateBag | None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """All of the gate's outputs, `thing` the last."""
+        return self.features if self.thing is None else (*self.features, self.thing)
+
+
+@dataclass(frozen=True)
 class LoweredTemplate:
     """A template's plan and what its outputs are.
 
@@ -82,6 +114,7 @@ class LoweredTemplate:
         keys: of `per`, or the bag's value of `by thing.bag`.
         features: outputs with the real-valued features; none is the constant 1.
         feature_names: how each feature is spelt.
+        gate: None where no gate was lowered with it.
     """
 
     template: Template
@@ -93,6 +126,7 @@ class LoweredTemplate:
     keys: tuple[KeyColumn, ...]
     features: tuple[str, ...]
     feature_names: tuple[str, ...]
+    gate: LoweredGate | None = None
 
     @cached_property
     def is_table(self) -> bool:
@@ -122,8 +156,12 @@ def lower_random(relation: RandomRelation, facts: Facts) -> Plan:
     return lowering.finish((), is_distinct=lowering.has_existentials)
 
 
-def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
-    """The plan of a template: one row for each binding."""
+def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -> LoweredTemplate:
+    """The plan of a template: one row for each binding; with bags in `by`, for each value of the bag.
+
+    Args:
+        gate: on its factors, whose features the rows then have, too.
+    """
     scope = Scope(facts.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
     atoms = tuple(term for term in terms if isinstance(term, Atom))
@@ -139,8 +177,8 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
         evidence.append((part, f"e{k}"))
         is_truth = isinstance(scope.type_of(part), Bool) and not isinstance(part, Attribute | TupleAttribute)
         outputs.append((f"e{k}", Decided(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
-    keys, features, names = [], [], []
-    bag = template.by[0] if len(template.by) == 1 and isinstance(scope.type_of(template.by[0]), Bag) else None
+    keys = []
+    bag = _only_bag(template.by, scope)
     for k, key in enumerate(template.per):
         kind = scope.type_of(key)
         keys.append(KeyColumn(f"k{k}", kind))
@@ -150,20 +188,20 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
         if isinstance(key, Attribute | TupleAttribute):
             # A binding whose key is missing has no weight, and so no factor.
             lowering.filters.append(Present(term))
-    if isinstance(bag, Attribute):
+    features, names, values = _features(lowering, () if bag is not None else template.by, "f")
+    outputs += values
+    if bag is not None:
         kind = scope.type_of(bag)
         assert isinstance(kind, Bag)
         alias = lowering.scan_bag(bag)
         keys.append(KeyColumn("k0", DomainType(kind.domain)))
         outputs.append(("k0", Column(alias, "code"), "integer"))
         outputs.append(("f0", Column(alias, "count"), "double"))
-        features, names = ["f0"], [f"{bag.binder}.{bag.attribute}"]
-    elif not _is_constant_one(template.by):
-        for feature in template.by:
-            for name, value in lowering.feature(feature):
-                features.append(f"f{len(features)}")
-                names.append(name)
-                outputs.append((features[-1], value, "double"))
+        features, names = ("f0",), (expression(bag),)
+    lowered_gate = None
+    if gate is not None:
+        lowered_gate, values = _lowered_gate(lowering, gate, bag)
+        outputs += values
     plan = lowering.finish(tuple(outputs), is_distinct=lowering.has_existentials)
     return LoweredTemplate(
         template,
@@ -173,9 +211,47 @@ def lower_template(template: Template, facts: Facts) -> LoweredTemplate:
         tuple(terms),
         tuple(evidence),
         tuple(keys),
-        tuple(features),
-        tuple(names),
+        features,
+        names,
+        lowered_gate,
     )
+
+
+def _only_bag(by: tuple[Expression, ...], scope: Scope) -> Attribute | None:
+    """The bag that features are, if they are one: it stands alone."""
+    if len(by) == 1 and isinstance(by[0], Attribute) and isinstance(scope.type_of(by[0]), Bag):
+        return by[0]
+    return None
+
+
+def _features(
+    lowering: _Lowering, by: tuple[Expression, ...], prefix: str
+) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, Term, str]]]:
+    """The numbers in `by`: their outputs, none for the constant 1; how each is spelt; and the outputs with their terms."""
+    found = [] if _is_constant_one(by) else [part for feature in by for part in lowering.feature(feature)]
+    outputs = [(f"{prefix}{k}", value, "double") for k, (_, value) in enumerate(found)]
+    return tuple(name for name, _, _ in outputs), tuple(spelt for spelt, _ in found), outputs
+
+
+def _lowered_gate(
+    lowering: _Lowering, gate: Gate, own_bag: Attribute | None
+) -> tuple[LoweredGate, list[tuple[str, Term, str]]]:
+    """
+    Args:
+        own_bag: of the template's `by`.
+    """
+    scope, bag = lowering.scope, _only_bag(gate.by, lowering.scope)
+    features, names, outputs = _features(lowering, () if bag is not None else gate.by, "fg")
+    thing, lowered_bag = None, None
+    if bag is not None or own_bag is not None:
+        ((binder, _),) = scope.binders.items()
+        thing = "thing"
+        outputs.append((thing, lowering.column_of(binder), "integer"))
+    if bag is not None:
+        kind = scope.type_of(bag)
+        assert isinstance(kind, Bag)
+        lowered_bag = GateBag(expression(bag), scope.sorts[bag.binder], bag.attribute, kind.domain)
+    return LoweredGate(features, names, thing, lowered_bag), outputs
 
 
 def _is_constant_one(by: tuple[Expression, ...]) -> bool:

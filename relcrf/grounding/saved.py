@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,26 +28,40 @@ from relcrf.errors import DataError, DataPlace, Diagnostic
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.files import Columns, read_group
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.blocks import Block, TemplateInfo
+from relcrf.grounding.blocks import Block, TemplateGates, TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.grounding.reads import tables_read
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import declaration
-from relcrf.model.spec import ModelSpec, Template
+from relcrf.model.spec import Gate, ModelSpec, Template
 
-FORMAT = 1
+FORMAT = 2
 """Version of the folders' layout; another one is another name."""
 
 
-def identity(bound: Bound, spec: ModelSpec, members: Sequence[Template], variables: Sequence[VariableBlock]) -> str:
-    """The name of the block that some templates share."""
+def identity(
+    bound: Bound,
+    spec: ModelSpec,
+    members: Sequence[Template],
+    variables: Sequence[VariableBlock],
+    gates: Mapping[str, Gate],
+) -> str:
+    """The name of the block that some templates share.
+
+    Args:
+        gates: that are grounded with their templates, by name.
+    """
     digest = hashlib.sha256()
-    names = tables_read(spec, members)
+    own = {template.name: gates[template.name] for template in members if template.name in gates}
+    # A gate reads what its template would with the gate's features.
+    shadows = [replace(template, by=own[template.name].by) for template in members if template.name in own]
+    names = tables_read(spec, [*members, *shadows])
     # Of a domain only its values count, wherever they were found.
     places = {name: sorted(bound.sources[name]) for name in sorted(names - set(bound.domains)) if name in bound.sources}
     facts = {
         "format": FORMAT,
         "templates": [declaration(template) for template in members],
+        "gates": [declaration(gate) for gate in own.values()],
         "hard": [template.is_hard for template in members],
         "declarations": sorted(declaration(d) for d in spec.everything if getattr(d, "name", None) in names),
         "tables": {name: [content_of(bound, place) for place in read] for name, read in places.items()},
@@ -145,15 +159,20 @@ def _locked(folder: Path) -> Iterator[None]:
 def _write(block: Block, folder: Path) -> None:
     """Writes what of a block is not there yet, and its description."""
     columns = Columns(folder)
-    groups = [columns.group(group) for group in block.groups]
-    info = block.info
     described_block = {
         "weights": asdict(block.weights),
-        "info": {"name": info.name, "features": info.features, "patterns": info.patterns, "bindings": info.bindings},
-        "keys": {"domain": info.keys.domain, "values": info.keys.values} if info.keys else None,
-        "groups": groups,
+        "info": _described(block.info),
+        "groups": [columns.group(group) for group in block.groups],
         "group_names": block.group_names,
         "bindings": dict(block.bindings),
+        "gates": [
+            {
+                "weights": asdict(gates.weights),
+                "info": _described(gates.info),
+                "features": [columns.features(features) for features in gates.features],
+            }
+            for gates in block.gates
+        ],
     }
     (folder / "block.json").write_text(json.dumps(described_block, ensure_ascii=False), encoding="utf-8")
     columns.remove_others()
@@ -161,14 +180,29 @@ def _write(block: Block, folder: Path) -> None:
 
 def _read(folder: Path) -> Block:
     facts = json.loads((folder / "block.json").read_text(encoding="utf-8"))
-    info, keys, weights = facts["info"], facts["keys"], WeightBlock(**facts["weights"])
-    dictionary = KeyDictionary(keys["domain"], _tuples(keys["values"])) if keys else None
+    weights = WeightBlock(**facts["weights"])
     return Block(
         weights,
-        TemplateInfo(info["name"], tuple(info["features"]), tuple(info["patterns"]), dictionary, info["bindings"]),
+        _info(facts["info"]),
         tuple(_group(folder, group, weights) for group in facts["groups"]),
         tuple(facts["group_names"]),
         facts["bindings"],
+        tuple(_gates(folder, facts, gates) for gates in facts["gates"]),
+    )
+
+
+def _described(info: TemplateInfo) -> dict[str, Any]:
+    """What `_info` reads."""
+    keys = {"domain": info.keys.domain, "values": info.keys.values} if info.keys else None
+    names = {"name": info.name, "features": info.features, "patterns": info.patterns}
+    return {**names, "keys": keys, "bindings": info.bindings}
+
+
+def _info(facts: Mapping[str, Any]) -> TemplateInfo:
+    keys = facts["keys"]
+    dictionary = KeyDictionary(keys["domain"], _tuples(keys["values"])) if keys else None
+    return TemplateInfo(
+        facts["name"], tuple(facts["features"]), tuple(facts["patterns"]), dictionary, facts["bindings"]
     )
 
 
@@ -181,6 +215,27 @@ def _group(folder: Path, facts: Mapping[str, Any], weights: WeightBlock) -> Fact
     if (group.features.n_features, group.n_patterns) != (weights.n_features, weights.n_patterns):
         raise ValueError("a group of factors does not fit its weights")
     return group
+
+
+def _gates(folder: Path, block: Mapping[str, Any], facts: Mapping[str, Any]) -> TemplateGates:
+    """
+    Args:
+        block: the description of the block that has these gates.
+
+    Raises:
+        ValueError: where gates do not fit their factors, or their weights.
+    """
+    info, weights = _info(facts["info"]), WeightBlock(**facts["weights"])
+    named = zip(block["group_names"], block["groups"], strict=True)
+    groups = [group for name, group in named if name == info.name]
+    # The columns of gates must fit those of the scope, just as the features of the factors do.
+    features = [
+        read_group(folder, {**group, "features": own}).features
+        for group, own in zip(groups, facts["features"], strict=True)
+    ]
+    if any(one.n_features != weights.n_features for one in features):
+        raise ValueError("gates do not fit their weights")
+    return TemplateGates(weights, info, tuple(features))
 
 
 def _tuples(values: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:

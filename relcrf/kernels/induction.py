@@ -33,6 +33,9 @@ MOST_LINES = 8
 BLOCK = 1024
 """Keys of either side whose dense products are made at a time."""
 
+NO_LIMITS = frozen(np.empty((0, 4)), np.int64)
+"""Where a key may be paired with any."""
+
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
@@ -55,6 +58,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 """The three arrays of a sparse matrix."""
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
+LIMITS = read_only(int64[:, ::1])
 SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)], Sparse)
 
 
@@ -132,8 +136,8 @@ def _add_products(first, a, second, after, total):  # type: ignore[no-untyped-de
 
 
 @kernel()
-def _take_touched(first, a, second, after, pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
-    """Offers the sums that `_add_products` has touched where they reach the bound, and sets them to 0."""
+def _take_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
+    """Offers the sums that `_add_products` has touched where they reach the bound and b < before, and sets all to 0."""
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
         z = U(first.column[entry])
         at = second.start[z + ONE] - 1
@@ -141,7 +145,7 @@ def _take_touched(first, a, second, after, pair, bound, n, total, best_value, be
             b = U(second.column[U(at)])
             value = total[b]
             total[b] = 0.0
-            if abs(value) >= bound:
+            if abs(value) >= bound and b < U(before):
                 n = _offer(value, pair + np.int64(b), n, best_value, best_pair)
                 if n == len(best_value):
                     bound = max(bound, abs(best_value[0]))
@@ -150,7 +154,7 @@ def _take_touched(first, a, second, after, pair, bound, n, total, best_value, be
 
 
 @kernel()
-def _take_all(pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
+def _take_all(before, pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
     """The same of all sums."""
     for lo in range(U(0), U(len(total)), U(CHUNK)):
         hi = min(lo + U(CHUNK), U(len(total)))
@@ -159,7 +163,7 @@ def _take_all(pair, bound, n, total, best_value, best_pair):  # type: ignore[no-
             n_large += abs(total[b]) >= bound
         if n_large > 0:
             for b in range(lo, hi):
-                if abs(total[b]) >= bound:
+                if abs(total[b]) >= bound and b < U(before):
                     n = _offer(total[b], pair + np.int64(b), n, best_value, best_pair)
                     if n == len(best_value):
                         bound = max(bound, abs(best_value[0]))
@@ -169,14 +173,28 @@ def _take_all(pair, bound, n, total, best_value, best_pair):  # type: ignore[no-
 
 
 @kernel(
-    (SPARSE, SPARSE, SPARSE, SPARSE, int64, int64, int64, int64, float64, FLAT, INDEX),
+    (SPARSE, SPARSE, SPARSE, SPARSE, int64, int64, LIMITS, int64, int64, float64, FLAT, INDEX),
     fastmath={"contract"},
 )
-def best_products(first_error, first_signal, second_error, second_signal, n_keys, relation, lo, hi, bound, best_value, best_pair):  # type: ignore[no-untyped-def]  # fmt: skip
+def best_products(  # type: ignore[no-untyped-def]
+    first_error,
+    first_signal,
+    second_error,
+    second_signal,
+    n_keys,
+    relation,
+    limits,
+    lo,
+    hi,
+    bound,
+    best_value,
+    best_pair,
+):
     """The pairs of the first side's keys lo..hi-1 whose sums are largest; see `top_products`.
 
     Args:
         n_keys: of the second side.
+        limits: see `top_products`, or of shape (0, 4).
         bound: least magnitude of a sum, above 0.
         best_value, best_pair: overwritten by sums and pairs, as a * n_keys + b, in the order of a heap; shape (n_best,),
             1 at least.
@@ -187,17 +205,26 @@ def best_products(first_error, first_signal, second_error, second_signal, n_keys
     total = np.zeros(n_keys)
     n = 0
     for a in range(lo, hi):
-        after = a if relation == ASCENDING else -1
+        after, before = a if relation == ASCENDING else -1, n_keys
+        if len(limits) > 0:
+            after, before = limits[a, 0], limits[a, 1]
         products = _add_products(first_signal, a, second_error, after, total)
         products += _add_products(first_error, a, second_signal, after, total)
         if relation == DIFFERENT and a < n_keys:
             total[a] = 0.0
+        for k in range(2, limits.shape[1] if len(limits) > 0 else 2):
+            if 0 <= limits[a, k] < n_keys:
+                total[limits[a, k]] = 0.0
         pair = a * n_keys
         if products * 8 < n_keys:
-            n, bound = _take_touched(first_signal, a, second_error, after, pair, bound, n, total, best_value, best_pair)
-            n, bound = _take_touched(first_error, a, second_signal, after, pair, bound, n, total, best_value, best_pair)
+            n, bound = _take_touched(
+                first_signal, a, second_error, after, before, pair, bound, n, total, best_value, best_pair
+            )
+            n, bound = _take_touched(
+                first_error, a, second_signal, after, before, pair, bound, n, total, best_value, best_pair
+            )
         else:
-            n, bound = _take_all(pair, bound, n, total, best_value, best_pair)
+            n, bound = _take_all(before, pair, bound, n, total, best_value, best_pair)
     return n
 
 
@@ -209,6 +236,7 @@ def top_products(
     relation: int,
     least: float,
     n_best: int,
+    limits: np.ndarray = NO_LIMITS,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The pairs of keys (a, b) whose `h = sum over samples z of S1[z, a] E2[z, b] + E1[z, a] S2[z, b]` is largest.
 
@@ -219,6 +247,8 @@ def top_products(
         second_error, second_signal: E2 and S2 by sample.
         relation: ALL, ASCENDING or DIFFERENT.
         least: only pairs with |h| above it, 0 or more. n_best: how many at most.
+        limits: with ALL, for each key a that b is above the first number, below the second, and neither the third nor the
+            fourth; shape (n_first, 4).
 
     Returns:
         a, b, both int32, and h, by falling |h|, and of equal ones by a and then b. No bit depends on the number of threads.
@@ -234,7 +264,7 @@ def top_products(
     if any(len(table.column) and table.column.max() >= n_samples for table in columns):
         raise ValueError(f"the first side has samples that the second, with {n_samples}, has not")
     n_second = max((int(table.column.max()) + 1 for table in rows if len(table.column)), default=0)
-    n_best = min(n_best, n_first * n_second)
+    n_best, limits = min(n_best, n_first * n_second), frozen(limits, np.int64)
     bound = _above(least)
     if n_best <= 0:
         return _pairs(np.empty(0), np.empty(0, dtype=np.int64), 1, 0)
@@ -245,7 +275,7 @@ def top_products(
 
     def run(lo: int, hi: int) -> tuple[np.ndarray, np.ndarray]:
         value, pair = np.empty(n_best), np.empty(n_best, dtype=np.int64)
-        n = best_products(*columns, *rows, n_second, relation, lo, hi, bound, value, pair)
+        n = best_products(*columns, *rows, n_second, relation, limits, lo, hi, bound, value, pair)
         return value[:n], pair[:n]
 
     values, pairs = zip(*in_runs(mean_row * work, run), strict=True)

@@ -1,8 +1,13 @@
-"""Exponentials of whole arrays, as LLVM vectorises them: `math.exp` is a call a number, and stops every loop around it.
+"""Exponentials and logarithms of whole arrays, as LLVM vectorises them: `math.exp` is a call a number, and stops every loop.
 
 `exp` is written out in arithmetic: the argument is split into a whole number of ln 2, which becomes an exponent, and a rest
 in [-ln 2 / 2, ln 2 / 2], whose exponential is a polynomial (Cody & Waite 1980). Within 2 units in the last place of
 `np.exp` for arguments from -708 to 709; 0 below (where the result would be no normal number); not for larger ones and nan.
+
+`log` splits off the exponent, so that a mantissa m in [sqrt(1/2), sqrt(2)) is left, whose logarithm is the odd series in
+(m - 1) / (m + 1). Within 2 units in the last place of `np.log`, or near 1 of the argument's; for normal numbers above 0 only.
+
+`exp_like` and `log_like` take float64 or float32 and give the same; float32 is exponentiated from -87 to 88.
 """
 
 from __future__ import annotations
@@ -12,7 +17,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import float64, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
+from numpy.polynomial import Chebyshev, Polynomial
 
 from relcrf.kernels.compile import kernel
 
@@ -25,6 +31,21 @@ _ROUND_BITS = int(np.float64(_ROUND).view(np.int64))
 _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _PER_LN2 = 1.4426950408889634
+
+_LOWEST32 = np.float32(-87.0)
+_ROUND32 = np.float32(1.5 * 2.0**23)
+_LN2_HIGH32 = np.float32(355.0 / 512.0)
+_LN2_LOW32 = np.float32(np.log(2.0) - 355.0 / 512.0)
+_PER_LN2_32 = np.float32(_PER_LN2)
+_E2, _E3, _E4, _E5, _E6, _E7 = (np.float32(1.0 / f) for f in (2, 6, 24, 120, 720, 5040))
+_ZERO32, _ONE32 = np.float32(0.0), np.float32(1.0)
+
+_CUBIC = Chebyshev.interpolate(
+    lambda f: (np.log1p(f) - f + 0.5 * f**2) / f**3, 7, domain=(np.sqrt(0.5) - 1.0, np.sqrt(2.0) - 1.0)
+)
+_L2 = np.float32(-0.5)
+_L3, _L4, _L5, _L6, _L7, _L8, _L9, _L10 = _CUBIC.convert(kind=Polynomial).coef.astype(np.float32)
+"""Of log(1 + f): its series is cut off too far from 0, so this is what fits best between the ends."""
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -45,6 +66,58 @@ def _float(typing_context: Any, x: Any) -> Any:
         return builder.bitcast(arguments[0], ir.DoubleType())
 
     return types.float64(types.int64), generate
+
+
+def _layout(kind: Any) -> tuple[Any, Any, int, int]:
+    """Of a float type: its own and its integer's in LLVM, the bits of its mantissa, and the bits of 1.5 times the power of
+    two at which its last bit is worth 1."""
+    if kind == types.float64:
+        return ir.DoubleType(), ir.IntType(64), 52, _ROUND_BITS
+    return ir.FloatType(), ir.IntType(32), 23, int(_ROUND32.view(np.int32))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _power(typing_context: Any, shifted: Any) -> Any:
+    """2 to the whole number in the lowest bits of a float32 to which `_ROUND32` was added."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        real, whole, n_bits, round_bits = _layout(shifted)
+        number = builder.sub(builder.bitcast(arguments[0], whole), whole(round_bits - 127))
+        return builder.bitcast(builder.shl(number, whole(n_bits)), real)
+
+    return types.float32(types.float32), generate
+
+
+def _exponent_bits(builder: Any, kind: Any, x: Any) -> tuple[Any, Any]:
+    """The bits of x, and the whole number e for which x / 2^e is in [sqrt(1/2), sqrt(2))."""
+    _, whole, n_bits, _ = _layout(kind)
+    root = np.sqrt(np.float64(0.5)).view(np.int64) if n_bits == 52 else np.sqrt(np.float32(0.5)).view(np.int32)
+    bits = builder.bitcast(x, whole)
+    return bits, builder.ashr(builder.sub(bits, whole(int(root))), whole(n_bits))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _shifted_exponent(typing_context: Any, x: Any) -> Any:
+    """That e, to which `_ROUND` or `_ROUND32` was added: no machine turns 64-bit integers into floats as fast."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        real, whole, _, round_bits = _layout(x)
+        _, exponent = _exponent_bits(builder, x, arguments[0])
+        return builder.bitcast(builder.add(exponent, whole(round_bits)), real)
+
+    return x(x), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _mantissa(typing_context: Any, x: Any) -> Any:
+    """x / 2^e of that e."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        real, whole, n_bits, _ = _layout(x)
+        bits, exponent = _exponent_bits(builder, x, arguments[0])
+        return builder.bitcast(builder.sub(bits, builder.shl(exponent, whole(n_bits))), real)
+
+    return x(x), generate
 
 
 @kernel(inline="always")
@@ -69,6 +142,83 @@ def exp(x):  # type: ignore[no-untyped-def]
     p = p * rest + 1.0
     scale = _float(((_bits(shifted) - _ROUND_BITS) + 1023) << 52)
     return p * scale if x >= LOWEST else 0.0
+
+
+@kernel(inline="always")
+def exp32(x):  # type: ignore[no-untyped-def]
+    """`exp` of a float32."""
+    y = x if x >= _LOWEST32 else _LOWEST32
+    shifted = y * _PER_LN2_32 + _ROUND32
+    whole = shifted - _ROUND32
+    rest = (y - whole * _LN2_HIGH32) - whole * _LN2_LOW32
+    p = _E7
+    p = p * rest + _E6
+    p = p * rest + _E5
+    p = p * rest + _E4
+    p = p * rest + _E3
+    p = p * rest + _E2
+    p = p * rest + _ONE32
+    p = p * rest + _ONE32
+    return p * _power(shifted) if x >= _LOWEST32 else _ZERO32
+
+
+@kernel(inline="always")
+def log(x):  # type: ignore[no-untyped-def]
+    """See the module. As `exp`, not where sums may be rearranged."""
+    exponent = _shifted_exponent(x) - _ROUND
+    rest = _mantissa(x) - 1.0
+    ratio = rest / (rest + 2.0)
+    z = ratio * ratio
+    p = 2.0 / 21.0
+    p = p * z + 2.0 / 19.0
+    p = p * z + 2.0 / 17.0
+    p = p * z + 2.0 / 15.0
+    p = p * z + 2.0 / 13.0
+    p = p * z + 2.0 / 11.0
+    p = p * z + 2.0 / 9.0
+    p = p * z + 2.0 / 7.0
+    p = p * z + 2.0 / 5.0
+    p = p * z + 2.0 / 3.0
+    small = exponent * _LN2_LOW + ratio * (p * z)
+    return exponent * _LN2_HIGH + (2.0 * ratio + small)
+
+
+@kernel(inline="always")
+def log32(x):  # type: ignore[no-untyped-def]
+    """`log` of a float32, without its division: there the series ends so soon that a polynomial of m - 1 is as short."""
+    exponent = _shifted_exponent(x) - _ROUND32
+    rest = _mantissa(x) - _ONE32
+    p = _L10
+    p = p * rest + _L9
+    p = p * rest + _L8
+    p = p * rest + _L7
+    p = p * rest + _L6
+    p = p * rest + _L5
+    p = p * rest + _L4
+    p = p * rest + _L3
+    p = p * rest + _L2
+    small = exponent * _LN2_LOW32 + (rest * rest) * p
+    return exponent * _LN2_HIGH32 + (rest + small)
+
+
+def exp_like(x: Any) -> Any:
+    """`exp` or `exp32`, by the type of the argument."""
+    return np.exp(x)
+
+
+def log_like(x: Any) -> Any:
+    """`log` or `log32`, by the type of the argument."""
+    return np.log(x)
+
+
+@overload(exp_like, inline="always")  # type: ignore[untyped-decorator]
+def _exp_like(x):  # type: ignore[no-untyped-def]
+    return exp32.py_func if x == types.float32 else exp.py_func
+
+
+@overload(log_like, inline="always")  # type: ignore[untyped-decorator]
+def _log_like(x):  # type: ignore[no-untyped-def]
+    return log32.py_func if x == types.float32 else log.py_func
 
 
 @kernel((float64[::1], float64[::1]), fastmath={"contract"})

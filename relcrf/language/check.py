@@ -201,7 +201,7 @@ class _Checker:
             elif declared.is_sound(self.spec, template.parameters):
                 scope = Scope(self.spec, template.parameters, template.where)
                 for feature in gate.by:
-                    yield from self.clauses.feature(scope, feature, template)
+                    yield from self.clauses.feature(scope, feature, replace(template, by=gate.by, per=()))
             seen.add(gate.template)
 
     def _no_template(self, gate: Gate, templates: Iterable[str]) -> Diagnostic:

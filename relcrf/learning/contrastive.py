@@ -17,10 +17,12 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import xlogy
 
-from relcrf.graph.candidates import PairSpace, Side
+from relcrf.graph.candidates import Side
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import active_pairs, conditionals
+from relcrf.graph.triples import Composites, Space
+from relcrf.kernels import conditionals
 from relcrf.kernels.threads import frozen
+from relcrf.learning.active import Acting, Active
 from relcrf.learning.induced import AbstractInduced, Chosen
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
@@ -63,7 +65,7 @@ class ContrastiveDivergence(AbstractInduced):
         cls,
         base: ReducedGraph,
         states: np.ndarray,
-        spaces: tuple[PairSpace, ...],
+        spaces: tuple[Space, ...],
         steps: int = 1,
         blocks: np.ndarray | None = None,
     ) -> ContrastiveDivergence:
@@ -89,7 +91,7 @@ class ContrastiveDivergence(AbstractInduced):
         return None if self.trained[self.states >= 0].all() else replace(self, trained=~self.trained)
 
     @property
-    def sides(self) -> tuple[tuple[Side, Side], ...]:
+    def sides(self) -> tuple[tuple[Side, ...], ...]:
         return self.literals.sides
 
     @property
@@ -124,15 +126,23 @@ class ContrastiveDivergence(AbstractInduced):
             if bundle.is_first:
                 tables[bundle.cells] = bundle.joint(after) - bundle.joint(before)
         self.base.add_edge_counts(tables, gradient[: self.n_base])
-        # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
         errors, signals = (self.literals.expectations(each) for each in (after - before, 0.5 * (after + before)))
-        for number, (first, second) in enumerate(self.sides):
-            places = self.chosen.places(number)
-            a, b = self.chosen.pairs(places).T
-            gradient[self.n_base + places] = active_pairs.gradient(
-                first.arrays, second.arrays, self.literals.n_samples[number], a, b, errors, signals
-            )
+        gradient[self.n_base :] = self.active.change(errors, signals)
         return value, gradient
+
+    @cached_property
+    def active(self) -> Active:
+        """The chosen, as they act on literals."""
+        return Active.of(self.literals.spaces, self.literals.size, self.chosen.rows)
+
+    @cached_property
+    def acting(self) -> tuple[tuple[Acting, ...], ...]:
+        """Of each space, for each of its literals what the chosen say of it."""
+        out = []
+        for number, space in enumerate(self.literals.spaces):
+            pairs = self.chosen.pairs(self.chosen.places(number))
+            out.append(tuple(Acting.of(space, k, self.literals.size, pairs) for k in range(len(space.sides))))
+        return tuple(out)
 
     def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, before, after = self.contrast(point)
@@ -142,8 +152,11 @@ class ContrastiveDivergence(AbstractInduced):
         _, before, after = self.contrast(point)
         return self.literals.expectations(after - before), self.literals.expectations(0.5 * (after + before))
 
+    def of_composites(self, made: Composites, errors: np.ndarray, signals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return made.errors(errors, signals), made.means(signals, errors)
+
     def curvature(self) -> np.ndarray:
-        return np.concatenate((curvature(self.base), self.candidate_curvature()))
+        return np.concatenate((curvature(self.base), self.active.curvature(self.holds)))
 
     def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The value, and flat node tables of q0 and of qk.
@@ -185,10 +198,7 @@ class Forces:
         self.model = model
         self.nodes = model.base.node_log_potentials(point[: model.n_base])
         self.tables = model.base.edge_log_potentials(point[: model.n_base])
-        self.pairs = []
-        for number in range(len(model.sides)):
-            places = model.chosen.places(number)
-            self.pairs.append((model.chosen.pairs(places), point[model.n_base + places]))
+        self.weights = [point[model.n_base + model.chosen.places(number)] for number in range(len(model.sides))]
 
     def sweep(self, moving: np.ndarray, q: np.ndarray) -> None:
         """Updates flat node tables in place, region by region.
@@ -203,36 +213,33 @@ class Forces:
                 conditionals.normalise(region.state_start, updated, np.empty(len(region.state_start) - 1))
                 q[region.cells] = np.where(mine, updated, q[region.cells])
 
-    def field(self, region: Region, q: np.ndarray) -> np.ndarray:
-        """Expected log potentials, under the distributions of the others, of all that joins two variables. Flat node tables.
+    def field(self, region: Region, q: np.ndarray, of_triples: float = 1.0) -> np.ndarray:
+        """Expected log potentials, under the distributions of the others, of all that joins variables. Flat node tables.
 
         They are 0 outside of the region.
+
+        Args:
+            of_triples: a factor on those of triples.
         """
         model, out = self.model, np.zeros(len(q))
         for bundle in region.bundles:
             bundle.add(self.tables, q, out)
         holds, scores = model.literals.expectations(q), np.zeros(model.literals.size)
         for side in region.sides:
-            pairs, weights = self.pairs[side.space]
-            keys, partners = (pairs if side.is_first else pairs[:, ::-1]).T
-            acting = side.used[keys]
-            active_pairs.add_to_side(
-                side.own.arrays,
-                side.other.arrays,
-                model.literals.n_samples[side.space],
-                keys[acting],
-                partners[acting],
-                weights[acting],
-                holds,
-                scores,
-            )
+            acting = model.acting[side.space][side.place]
+            weights = self.weights[side.space]
+            if len(model.sides[side.space]) > 2:
+                weights = of_triples * weights
+            n_samples = model.literals.n_samples[side.space]
+            acting.add_scores(side.own, n_samples, side.used[acting.keys], weights, holds, scores)
         model.literals.add(scores, out)
         return out
 
     def free_energy(self, q: np.ndarray) -> float:
         """`-H(q) - E_q(score)` of flat node tables: `KL(q || p)`, less the log partition."""
-        # What joins two variables is in the field of both.
-        return float((xlogy(q, q) - q * (self.nodes + 0.5 * self.field(self.model.everywhere, q))).sum())
+        # What joins two variables is in the field of both, and what joins three in that of each.
+        field = self.field(self.model.everywhere, q, of_triples=2.0 / 3.0)
+        return float((xlogy(q, q) - q * (self.nodes + 0.5 * field)).sum())
 
 
 @dataclass(frozen=True)
@@ -262,18 +269,16 @@ class Bundle:
 
 @dataclass(frozen=True)
 class OwnSide:
-    """Some cells of one side of a space, as the other side acts on them.
+    """Some cells of one side of a space, as the others act on them.
 
     Args:
-        space: its number.
-        is_first: whether they are of its first side.
+        space, place: the number of the space, and that of the side there.
         used: the keys that have cells among them, shape (n_keys,), bool.
     """
 
     space: int
-    is_first: bool
+    place: int
     own: Side
-    other: Side
     used: np.ndarray
 
 
@@ -297,11 +302,11 @@ class Region:
     def of(cls, graph: ReducedGraph, literals: Literals, here: np.ndarray) -> Region:
         """Of some nodes, shape (n_nodes,), bool."""
         sides = []
-        for number, (first, second) in enumerate(literals.sides):
-            for is_first, whole, other in ((True, first, second), (False, second, first)):
+        for number, of_space in enumerate(literals.sides):
+            for place, whole in enumerate(of_space):
                 own = whole.only(here[whole.variable % literals.n_places])
                 if len(own.sample):
-                    sides.append(OwnSide(number, is_first, own, other, np.diff(own.start) > 0))
+                    sides.append(OwnSide(number, place, own, np.diff(own.start) > 0))
         state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))
         cells = np.flatnonzero(np.repeat(here, graph.cardinality))
         return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
@@ -326,7 +331,7 @@ def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[Bundle]:
     return out
 
 
-def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairSpace]) -> np.ndarray:
+def blocks_by_key(base: ReducedGraph, spaces: Sequence[Space]) -> np.ndarray:
     """Blocks for `ContrastiveDivergence.of`: nodes that candidates speak of under the same key, and that no edge joins.
 
     Candidates join different keys for the most part, so that a sweep over these blocks goes from each variable to the next as
@@ -339,7 +344,7 @@ def blocks_by_key(base: ReducedGraph, spaces: Sequence[PairSpace]) -> np.ndarray
     known = np.zeros(base.n_nodes, dtype=bool)
     n = 1
     for space in spaces:
-        for side in (space.first, space.second):
+        for side in space.sides:
             node = np.searchsorted(base.variables, side.variable)
             new = ~known[node]
             key[node[new]] = n + side.key[new]

@@ -16,7 +16,9 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import active_pairs, conditionals
+from relcrf.graph.triples import Composites, Space
+from relcrf.kernels import conditionals
+from relcrf.learning.active import Active
 from relcrf.learning.likelihood import curvature
 from relcrf.learning.literals import Literals
 
@@ -26,7 +28,8 @@ class Chosen:
     """Candidates that are in a model, in the order of their weights.
 
     Args:
-        space, first, second: of each the number of its space and its keys there, shape (n,), int64.
+        space, first, second: of each the number of its space, and the pair of numbers by which that knows it, shape (n,), int64:
+            its keys, or of a triple its composite and its third key.
     """
 
     space: np.ndarray
@@ -44,7 +47,7 @@ class Chosen:
 
     @classmethod
     def everything(cls, spaces: Sequence[PairSpace]) -> Chosen:
-        """All candidates of some spaces."""
+        """All candidates of some spaces of pairs."""
         rows = [np.empty((3, 0), dtype=np.int64)]
         for number, space in enumerate(spaces):
             pairs = space.every_pair()
@@ -71,7 +74,7 @@ class Chosen:
         return np.flatnonzero(self.space == space)
 
     def pairs(self, places: np.ndarray) -> np.ndarray:
-        """Their keys, shape (n, 2)."""
+        """By which their spaces know them, shape (n, 2)."""
         return np.stack((self.first[places], self.second[places]), axis=1)
 
 
@@ -84,11 +87,11 @@ class NodeTables:
     tables: np.ndarray
 
 
-class AbstractInduced(ABC):
-    """An objective of models with features chosen out of spaces: a function of the weights of the base, then of the chosen.
+class AbstractGrowing(ABC):
+    """An objective of models that candidates join: a function of the weights of the base, then of the chosen.
 
     Args:
-        chosen: what of the spaces is in the model.
+        chosen: the candidates that are in the model.
     """
 
     exact_gradient: ClassVar[bool] = True
@@ -99,16 +102,6 @@ class AbstractInduced(ABC):
     @abstractmethod
     def n_base(self) -> int:
         """How many weights the base has."""
-
-    @property
-    @abstractmethod
-    def sides(self) -> tuple[tuple[Side, Side], ...]:
-        """Of each space its two sides; their `variable` is the place of a literal in `holds`."""
-
-    @property
-    @abstractmethod
-    def holds(self) -> np.ndarray:
-        """Of each literal of each variable whether it holds in the data, 0.0 or 1.0."""
 
     @abstractmethod
     def having(self, chosen: Chosen) -> Self:
@@ -123,6 +116,24 @@ class AbstractInduced(ABC):
         """Value and gradient at weights of shape (n_base + n_chosen,)."""
 
     @abstractmethod
+    def curvature(self) -> np.ndarray:
+        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
+
+
+class AbstractInduced(AbstractGrowing):
+    """One whose candidates come out of spaces, with a number for each literal."""
+
+    @property
+    @abstractmethod
+    def sides(self) -> tuple[tuple[Side, ...], ...]:
+        """Of each space its sides; their `variable` is the place of a literal in `holds`."""
+
+    @property
+    @abstractmethod
+    def holds(self) -> np.ndarray:
+        """Of each literal of each variable whether it holds in the data, 0.0 or 1.0."""
+
+    @abstractmethod
     def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         """The value, and of each literal its probability less whether it holds, of the shape of `holds`; 0 where the label is
         not trained on.
@@ -132,20 +143,9 @@ class AbstractInduced(ABC):
         """Of each literal two numbers, such that a candidate's gradient is the sum of products of the one and of the other."""
         return self.errors(point)[1], self.holds
 
-    @abstractmethod
-    def curvature(self) -> np.ndarray:
-        """An upper estimate of the diagonal of the Hessian, shape (n_base + n_chosen,)."""
-
-    def candidate_curvature(self) -> np.ndarray:
-        """The part of `curvature` of the chosen, shape (n_chosen,)."""
-        out = np.zeros(len(self.chosen))
-        for number, sides in enumerate(self.sides):
-            places = self.chosen.places(number)
-            for side, keys in zip(sides, self.chosen.pairs(places).T, strict=True):
-                # A literal moves where the other holds, with a variance of a quarter at most.
-                held = np.concatenate(([0.0], np.cumsum(self.holds[side.variable])))[side.start]
-                out[places] += 0.25 * np.diff(held)[keys]
-        return out
+    def of_composites(self, made: Composites, errors: np.ndarray, signals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Errors and signals of literals, and after these those of composites of two."""
+        return made.errors(errors, signals), made.holds(signals)
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +174,7 @@ class InducedLikelihood(AbstractInduced):
         cls,
         base: ReducedGraph,
         states: np.ndarray,
-        spaces: tuple[PairSpace, ...],
+        spaces: tuple[Space, ...],
         outside: NodeTables | None = None,
     ) -> InducedLikelihood:
         """With nothing chosen, trained on all nodes.
@@ -206,7 +206,7 @@ class InducedLikelihood(AbstractInduced):
         return None if self.trained.all() else replace(self, trained=~self.trained)
 
     @property
-    def sides(self) -> tuple[tuple[Side, Side], ...]:
+    def sides(self) -> tuple[tuple[Side, ...], ...]:
         return self.literals.sides
 
     @cached_property
@@ -219,23 +219,18 @@ class InducedLikelihood(AbstractInduced):
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, residual = self.residual(point)
-        gradient = np.zeros(len(point))
-        self.base.add_node_counts(residual, gradient[: self.n_base])
+        base = np.zeros(self.n_base)
+        self.base.add_node_counts(residual, base)
         errors = self.literals.expectations(residual)
-        for number, (first, second) in enumerate(self.literals.sides):
-            places = self.chosen.places(number)
-            gradient[self.n_base + places] = active_pairs.gradient(
-                first.arrays, second.arrays, self.literals.n_samples[number], *self._keys(places), errors, self.holds
-            )
-        return value, gradient
+        return value, np.concatenate((base, self.active.gradient(errors, self.holds)))
 
-    def _keys(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The keys of some of the chosen in their two sides."""
-        first, second = self.chosen.pairs(places).T
-        return np.ascontiguousarray(first), np.ascontiguousarray(second)
+    @cached_property
+    def active(self) -> Active:
+        """The chosen, as they act on literals."""
+        return Active.of(self.literals.spaces, self.literals.size, self.chosen.rows)
 
     def curvature(self) -> np.ndarray:
-        return np.concatenate((curvature(self.base), self.candidate_curvature()))
+        return np.concatenate((curvature(self.base), self.active.curvature(self.holds)))
 
     def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, residual = self.residual(point)
@@ -248,12 +243,7 @@ class InducedLikelihood(AbstractInduced):
         """
         tables = self.base.node_log_potentials(point[: self.n_base])
         scores = np.zeros(self.literals.size)
-        for number, (first, second) in enumerate(self.literals.sides):
-            places = self.chosen.places(number)
-            weights, n_samples = point[self.n_base + places], self.literals.n_samples[number]
-            active_pairs.add_scores(
-                first.arrays, second.arrays, n_samples, *self._keys(places), weights, self.holds, scores
-            )
+        self.active.add_scores(point[self.n_base :], self.holds, scores)
         self.literals.add(scores, tables)
         at_label = tables[self._at_label]
         log_partition = np.empty(self.base.n_nodes)

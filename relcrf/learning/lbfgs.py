@@ -48,6 +48,17 @@ class State:
     kept: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+def judged(state: State, tolerance: float, max_iterations: int) -> State:
+    """With a status that says why it ends, where it does; see `AbstractMinimiser`."""
+    if not np.isfinite([state.value, state.gradient_norm]).all():
+        return replace(state, status="diverged")
+    if state.gradient_norm <= tolerance * max(state.first_gradient, 1e-12):
+        return replace(state, status="converged")
+    if state.iteration >= max_iterations:
+        return replace(state, status="not converged")
+    return state
+
+
 class AbstractMinimiser(ABC):
     """An iteration whose states can be saved.
 
@@ -78,13 +89,7 @@ class AbstractMinimiser(ABC):
 
     def judged(self, state: State) -> State:
         """With a status that says why it ends, where it does."""
-        if not np.isfinite([state.value, state.gradient_norm]).all():
-            return replace(state, status="diverged")
-        if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
-            return replace(state, status="converged")
-        if state.iteration >= self.max_iterations:
-            return replace(state, status="not converged")
-        return state
+        return judged(state, self.tolerance, self.max_iterations)
 
 
 @dataclass(frozen=True)

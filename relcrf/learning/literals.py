@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace, Side
+from relcrf.graph.candidates import Side
 from relcrf.graph.reduction import ReducedGraph
+from relcrf.graph.triples import Space
 from relcrf.kernels import conditionals
 from relcrf.kernels.threads import frozen
 
@@ -22,8 +23,7 @@ class Literals:
         state_start: of the nodes' states in flat tables, shape (n_nodes + 1,).
         nodes, outside: of each literal the nodes, and the variables outside by their place among these, that some cell speaks
             of, ascending.
-        sides: of each space; their `variable` is the number of a literal on a node.
-        n_samples: of each space.
+        spaces: the same, the `variable` of their sides being the number of a literal.
     """
 
     state_start: np.ndarray
@@ -31,21 +31,20 @@ class Literals:
     nodes: tuple[np.ndarray, ...]
     outside: tuple[np.ndarray, ...]
     n_places: int
-    sides: tuple[tuple[Side, Side], ...]
-    n_samples: tuple[int, ...]
+    spaces: tuple[Space, ...]
 
     @classmethod
-    def of(cls, graph: ReducedGraph, spaces: tuple[PairSpace, ...], outside: np.ndarray) -> Literals:
+    def of(cls, graph: ReducedGraph, spaces: tuple[Space, ...], outside: np.ndarray) -> Literals:
         """The literals of spaces all of whose variables are nodes or among those outside, shape (n_outside,)."""
         place_of = np.full(graph.graph.n_variables, -1, dtype=np.int32)
         variables = np.concatenate((graph.variables, outside))
         place_of[variables] = np.arange(len(variables), dtype=np.int32)
         truths: list[np.ndarray] = []
         places: list[np.ndarray] = []
-        sides = []
+        placed = []
         for space in spaces:
             numbered = []
-            for side in (space.first, space.second):
+            for side in space.sides:
                 at = place_of[side.variable]
                 assert at.min(initial=0) >= 0, "a cell speaks of a variable that is nowhere"
                 literal = next((k for k, truth in enumerate(truths) if np.array_equal(truth, side.truth)), len(truths))
@@ -54,16 +53,25 @@ class Literals:
                     places.append(np.empty(0, dtype=np.int32))
                 places[literal] = np.union1d(places[literal], at)
                 numbered.append(replace(side, variable=(at + literal * len(variables)).astype(np.int32)))
-            sides.append((numbered[0], numbered[1]))
+            placed.append(space.placed(numbered))
         return cls(
             frozen(graph.state_start, np.int64),
             tuple(frozen(truth, np.float64) for truth in truths),
             tuple(frozen(at[at < graph.n_nodes], np.int32) for at in places),
             tuple(frozen(at[at >= graph.n_nodes] - graph.n_nodes, np.int32) for at in places),
             len(variables),
-            tuple(sides),
-            tuple(space.n_samples for space in spaces),
+            tuple(placed),
         )
+
+    @property
+    def sides(self) -> tuple[tuple[Side, ...], ...]:
+        """Of each space."""
+        return tuple(space.sides for space in self.spaces)
+
+    @property
+    def n_samples(self) -> tuple[int, ...]:
+        """Of each space."""
+        return tuple(space.n_samples for space in self.spaces)
 
     @property
     def n_nodes(self) -> int:

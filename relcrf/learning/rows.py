@@ -1,6 +1,7 @@
-"""Pseudo-likelihood of rows of binary states with chosen pairs, in single precision and without a graph: for 100 million cells.
+"""Pseudo-likelihood of rows of many binary states of which few are on, with chosen pairs and without a graph.
 
-What `InducedLikelihood` is for a table of rows whose states have a bias each, and nothing else.
+What `InducedLikelihood` is for a table of rows whose states have a bias each, and nothing else; but what it costs grows with
+the states that are on and not with rows times states, of which there may be 100 million.
 """
 
 from __future__ import annotations
@@ -9,76 +10,107 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side
-from relcrf.kernels import active_pairs, conditionals
-from relcrf.kernels.threads import frozen
-from relcrf.learning.induced import AbstractInduced, Chosen
+from relcrf.kernels import sparse_rows
+from relcrf.kernels.induction import Sparse
+from relcrf.kernels.sparse_rows import Rows
+from relcrf.kernels.threads import frozen, in_runs
+from relcrf.learning.induced import AbstractGrowing, Chosen
 
 
 @dataclass(frozen=True, eq=False)
-class RowsLikelihood(AbstractInduced):
+class RowsLikelihood(AbstractGrowing):
     """Minus the log pseudo-likelihood; the base's weights are the biases.
 
     Args:
-        on: whether each state is on in each row, by state and then by row, shape (n_states * n_rows,), float32.
-        space: all pairs of states.
+        space: all pairs of states; the cells of its sides are those that are on.
     """
 
-    on: np.ndarray
     space: PairSpace
     chosen: Chosen
 
     @classmethod
-    def of(cls, on: np.ndarray) -> RowsLikelihood:
-        """With nothing chosen. `on` has shape (n_rows, n_states), bool."""
-        n_rows, n_states = on.shape
-        start = n_rows * np.arange(n_states + 1, dtype=np.int64)
-        sample = np.tile(np.arange(n_rows, dtype=np.int32), n_states)
-        side = Side(start, sample, np.arange(on.size, dtype=np.int32), np.array([0.0, 1.0]))
-        space = PairSpace("pairs", side, side, KeyRelation.ASCENDING, n_rows)
-        return cls(np.ascontiguousarray(on.T).ravel().astype(np.float32), space, Chosen.none())
+    def of(cls, on: csr_array) -> RowsLikelihood:
+        """With nothing chosen. `on` has shape (n_rows, n_states); its entries are the states that are on."""
+        by_state = csr_array(on.T)
+        by_state.sort_indices()
+        place = np.arange(by_state.nnz, dtype=np.int32)
+        start, row = by_state.indptr.astype(np.int64), by_state.indices.astype(np.int32)
+        side = Side(start, row, place, np.array([0.0, 1.0]))
+        return cls(PairSpace("pairs", side, side, KeyRelation.ASCENDING, on.shape[0]), Chosen.none())
 
     @property
     def n_base(self) -> int:
         return self.space.first.n_keys
 
-    @property
-    def sides(self) -> tuple[tuple[Side, Side], ...]:
-        return ((self.space.first, self.space.second),)
-
-    @property
-    def holds(self) -> np.ndarray:
-        return self.on
-
     def having(self, chosen: Chosen) -> RowsLikelihood:
-        other = replace(self, chosen=chosen)
-        other.__dict__["counts"] = self.counts
-        return other
+        return replace(self, chosen=chosen)
 
     def held_out(self) -> None:
         return None
 
-    @cached_property
+    @property
     def counts(self) -> np.ndarray:
         """In how many rows each state is on, shape (n_states,)."""
-        return np.asarray(self.on.reshape(self.n_base, -1).sum(axis=1, dtype=np.float64))
+        return np.diff(self.space.first.start).astype(np.float64)
+
+    @cached_property
+    def _incidence(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where each state's partners begin; of each the state, and its pair's place among the chosen."""
+        ends = np.concatenate((self.chosen.first, self.chosen.second))
+        order = np.argsort(ends, kind="stable")
+        start = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=self.n_base))))
+        partner = np.concatenate((self.chosen.second, self.chosen.first))[order]
+        return start, partner, order % max(len(self.chosen), 1)
+
+    def _rows(self, point: np.ndarray) -> Rows:
+        start, partner, pair = self._incidence
+        return Rows(
+            frozen(self.space.first.start, np.int64),
+            frozen(self.space.first.sample, np.int32),
+            frozen(start, np.int64),
+            frozen(partner, np.int32),
+            frozen(point[self.n_base :][pair], np.float64),
+        )
+
+    @cached_property
+    def _work(self) -> np.ndarray:
+        """How many cells that are on a visit of each state reads."""
+        start, partner, _ = self._incidence
+        read = np.concatenate(([0], np.cumsum(self.counts[partner])))
+        work: np.ndarray = 1 + self.counts + np.diff(read[start])
+        return work.astype(np.int64)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        value, errors = self.errors(point)
-        arrays, (a, b) = self.space.first.arrays, self._keys
-        chosen = active_pairs.gradient(arrays, arrays, self.space.n_samples, a, b, errors, self.on)
-        return value, np.append(errors.reshape(self.n_base, -1).sum(axis=1, dtype=np.float64), chosen)
+        rows, bias = self._rows(point), np.ascontiguousarray(point[: self.n_base])
+        value, of_bias, of_incident = np.empty(self.n_base), np.empty(self.n_base), np.empty(2 * len(self.chosen))
 
-    def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = np.repeat(point[: self.n_base].astype(np.float32), self.space.n_samples)
-        arrays, (a, b) = self.space.first.arrays, self._keys
-        active_pairs.add_scores(arrays, arrays, self.space.n_samples, a, b, point[self.n_base :], self.on, scores)
-        return float(conditionals.binary_errors(frozen(self.on, np.float32), scores)), scores
+        def run(lo: int, hi: int) -> None:
+            sparse_rows.value_and_gradient(rows, bias, self.space.n_samples, lo, hi, value, of_bias, of_incident)
 
-    @property
-    def _keys(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.ascontiguousarray(self.chosen.first), np.ascontiguousarray(self.chosen.second)
+        list(in_runs(self._work, run))
+        of_pair = np.bincount(self._incidence[2], of_incident, len(self.chosen))
+        return float(value.sum()), np.concatenate((of_bias, of_pair))
+
+    def large_errors(self, point: np.ndarray, least: float) -> Sparse:
+        """Of each state, by row, its probability less whether it is on, where that is larger than the least."""
+        rows, bias = self._rows(point), np.ascontiguousarray(point[: self.n_base])
+        size, none = np.zeros(self.n_base, dtype=np.int64), (np.empty(0, dtype=np.int32), np.empty(0))
+
+        def fill(place: np.ndarray, row: np.ndarray, error: np.ndarray) -> None:
+            def run(lo: int, hi: int) -> None:
+                sparse_rows.large_errors(rows, bias, self.space.n_samples, least, lo, hi, place, row, error)
+
+            list(in_runs(self._work, run))
+
+        fill(size, *none)
+        start = np.concatenate(([0], np.cumsum(size)))
+        found = Sparse(start, np.empty(start[-1], dtype=np.int32), np.empty(start[-1]))
+        if len(found.column):
+            fill(start[:-1].copy(), found.column, found.value)
+        return found
 
     def curvature(self) -> np.ndarray:
         biases = np.full(self.n_base, 0.25 * self.space.n_samples)

@@ -1,19 +1,22 @@
 """Which candidates join a model next: those along which the objective is steepest.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
-equation 13; Grafting: Perkins, Lacker & Theiler (2003).
+equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace, Side
+from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.triples import Composites, Space, TripleSpace
 from relcrf.kernels.induction import Sparse, all_products, top_products
-from relcrf.learning.induced import AbstractInduced, Chosen
+from relcrf.learning.induced import AbstractGrowing, AbstractInduced, Chosen
 
 
 @dataclass(frozen=True)
@@ -31,14 +34,38 @@ class Choice:
         return Choice(self.candidates.only(np.arange(len(self.gradient)) < n), self.gradient[:n])
 
 
+Growing = TypeVar("Growing", bound=AbstractGrowing)
+
+
+class AbstractScorer(ABC, Generic[Growing]):
+    """Finds the candidates that are not in a model and whose gradients are the largest."""
+
+    @abstractmethod
+    def best(
+        self, model: Growing, spaces: Sequence[Space], point: np.ndarray, least: Sequence[float], n: int
+    ) -> Choice:
+        """The `n` best candidates.
+
+        Args:
+            spaces: of the model.
+            point: its weights.
+            least: for each space what a gradient must be larger than.
+        """
+
+
 @dataclass(frozen=True)
-class Scorer:
+class Scorer(AbstractScorer[AbstractInduced]):
     """Gradients of candidates from the errors and the signals of literals.
 
     A literal's error is its probability less whether it holds; its signal is whether it holds, less how often it does among the
     samples of its key. The gradient of a pair is `sum over samples of signal_A error_B + error_A signal_B` where the errors
     of each key add up to 0, as they do once the weights of single literals have converged without a penalty. So only
     samples count in which one literal has a large error and the other a large signal, and the rest is left out.
+
+    A pair that stands in the model is a composite literal, which a third one may join (equation 14): a triple's gradient is
+    `sum over samples of error_AB x_C + x_AB error_C`. Here whether a literal holds is its own signal, with no mean taken off:
+    the errors of a composite add up to the gradient of its pair, which a penalty keeps from 0; and a conjunction is seldom
+    true, so that it has fewer large entries without its mean. With thresholds of 0 that is exact at any weights.
 
     Args:
         least_error, least_signal: what is no larger is left out. With both 0 nothing is, and gradients are exact.
@@ -55,24 +82,25 @@ class Scorer:
     def best(
         self,
         model: AbstractInduced,
-        spaces: Sequence[PairSpace],
+        spaces: Sequence[Space],
         point: np.ndarray,
         least: Sequence[float],
         n: int,
     ) -> Choice:
-        """The `n` best candidates.
-
-        Args:
-            spaces: of the model.
-            point: its weights.
-            least: for each space what a gradient must be larger than.
-        """
         errors, holds = model.errors_and_signals(point)
+        places = [model.chosen.places(number) for number in range(len(spaces))]
+        standing = [model.chosen.pairs(at[point[model.n_base + at] != 0.0]) for at in places]
         found, gradients = [], []
-        for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):
-            known = model.chosen.pairs(model.chosen.places(number))
-            first, second, gradient = self._of_space(space, sides, errors, holds, least[number], n + len(known))
-            width = space.second.n_keys
+        for number, (whole, sides) in enumerate(zip(spaces, model.sides, strict=True)):
+            space, known = whole.placed(sides), model.chosen.pairs(places[number])
+            if isinstance(space, TripleSpace):
+                grown = [space.grown(k, standing) for k in range(3)]
+                first, second, gradient = self._of_triples(
+                    model, space, grown, errors, holds, least[number], n + len(known)
+                )
+            else:
+                first, second, gradient = self._of_pairs(space, errors, holds, least[number], n + len(known))
+            width = np.int64(sides[-1].n_keys)  # keys of pairs are int32, and their products are not
             new = ~np.isin(first * width + second, known[:, 0] * width + known[:, 1])
             found.append(np.stack((np.full(int(new.sum()), number), first[new], second[new])))
             gradients.append(gradient[new])
@@ -81,17 +109,16 @@ class Scorer:
         order = np.lexsort((*rows[::-1], -np.abs(gradient)))[:n]
         return Choice(Chosen.of(rows[:, order]), gradient[order])
 
-    def _of_space(
+    def _of_pairs(
         self,
         space: PairSpace,
-        sides: tuple[Side, Side],
         errors: np.ndarray,
         holds: np.ndarray,
         least: float,
         n: int,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The keys of the best candidates of a space, those in the model among them, and their gradients."""
-        relation = int(space.relation)
+        relation, sides = int(space.relation), space.sides
         if self.exhaustive:
             a, b, c, d = (
                 _table(side, values[side.variable], space.n_samples) for side in sides for values in (errors, holds)
@@ -102,6 +129,38 @@ class Scorer:
             for side, n_samples in zip(sides, (None, space.n_samples), strict=True)
         )
         return top_products(error, signal, other_error, other_signal, relation, least, n)
+
+    def _of_triples(
+        self,
+        model: AbstractInduced,
+        space: TripleSpace,
+        grown: Sequence[np.ndarray],
+        errors: np.ndarray,
+        holds: np.ndarray,
+        least: float,
+        n: int,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same of triples that grow from pairs: a composite and a literal each, whichever of the three that is.
+
+        Args:
+            grown: for each of the three literals the composites of the two others, as pairs of their keys, shape (n, 2).
+        """
+        thresholds = (0.0, 0.0) if self.exhaustive else (self.least_error, self.least_signal)
+        found, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+        for k, pairs in enumerate(grown):
+            if not len(pairs):
+                continue
+            one, other = (side for place, side in enumerate(space.sides) if place != k)
+            made = Composites.of(one, other, space.n_samples, pairs, len(holds))
+            values = model.of_composites(made, errors, holds)
+            error, signal = _both(made.side, *values, thresholds, None)
+            third_error, third_signal = _both(space.sides[k].by_sample, *values, thresholds, space.n_samples)
+            a, b, gradient = top_products(
+                error, signal, third_error, third_signal, KeyRelation.ANY, least, n, space.limits(k, pairs)
+            )
+            found.append(space.numbered(np.insert(pairs[a], k, b, axis=1)))
+            gradients.append(gradient)
+        return _once(np.concatenate(found), np.concatenate(gradients))
 
     def _errors(self, side: Side, errors: np.ndarray, n_samples: int | None) -> Sparse:
         """The large errors of a side, by key, or by sample where their number is given."""
@@ -123,6 +182,15 @@ class Scorer:
         return found
 
 
+def _once(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Candidates that may stand several times, shape (n, 2), each once with the largest of its gradients."""
+    order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
+    pairs, gradient = pairs[order], gradient[order]
+    new = np.ones(len(pairs), dtype=bool)
+    new[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    return pairs[new, 0], pairs[new, 1], gradient[new]
+
+
 def _table(side: Side, values: np.ndarray, n_samples: int) -> np.ndarray:
     """The cells of a side as a dense matrix, shape (n_samples, n_keys)."""
     out = np.zeros((n_samples, side.n_keys))
@@ -136,6 +204,16 @@ def key_means(side: Side, values: np.ndarray) -> np.ndarray:
     totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))
     means = np.divide(totals, sizes, where=sizes > 0, out=np.zeros(len(sizes)))
     return means.astype(values.dtype)
+
+
+def _both(
+    cells: Side, errors: np.ndarray, holds: np.ndarray, least: tuple[float, float], n_rows: int | None
+) -> tuple[Sparse, Sparse]:
+    """The large errors of some cells, and where their literals hold."""
+    return (
+        _large(cells, errors[cells.variable], least[0], n_rows),
+        _large(cells, holds[cells.variable], least[1], n_rows),
+    )
 
 
 def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) -> Sparse:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.triples import Space
 from relcrf.learning.induced import InducedLikelihood
 
 
@@ -24,40 +25,49 @@ class Worth:
     support: np.ndarray
 
 
-def worth(model: InducedLikelihood, spaces: Sequence[PairSpace], point: np.ndarray) -> Worth:
+def worth(model: InducedLikelihood, spaces: Sequence[Space], point: np.ndarray) -> Worth:
     """What the chosen candidates of a model are worth at some weights."""
     gain, support = np.zeros(len(model.chosen)), np.zeros(len(model.chosen))
-    probability = model.literals.expectations(model.residual(point)[1] + model.observed) + model.filled
-    for number, (space, sides) in enumerate(zip(spaces, model.literals.sides, strict=True)):
+    probability = model.residual(point)[1] + model.observed
+    for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):
         places = model.chosen.places(number)
-        placed = replace(space, first=sides[0], second=sides[1])
-        rows, columns, which = placed.cells(model.chosen.pairs(places))
-        weights = point[model.n_base + places]
-        one, other = sides[0].variable[rows], sides[1].variable[columns]
-        support[places] = np.bincount(which, model.holds[one] * model.holds[other], minlength=len(places))
-        for own, neighbour in ((one, other), (other, one)):
-            # A variable without a label is a neighbour and no target.
-            target = own % model.literals.n_places < model.literals.n_nodes
-            gain[places] += _gain(
-                which[target], own[target], model.holds[neighbour[target]], weights, probability, model.holds
-            )
+        *cells, which = space.placed(sides).cells(model.chosen.pairs(places))
+        literals = [side.variable[cell] for side, cell in zip(sides, cells, strict=True)]
+        holds = [model.holds[literal] for literal in literals]
+        support[places] = np.bincount(which, reduce(np.multiply, holds), minlength=len(places))
+        others = [reduce(np.multiply, holds[:k] + holds[k + 1 :]) for k in range(len(sides))]
+        score = np.concatenate(others) * np.tile(point[model.n_base + places][which], len(sides))
+        literal, candidate = np.concatenate(literals), np.tile(which, len(sides))
+        # A variable without a label is a neighbour and no target.
+        target = literal % model.literals.n_places < model.literals.n_nodes
+        change, of = _changes(model, probability, candidate[target], literal[target], score[target])
+        gain[places] = np.bincount(of, change, minlength=len(places))
     return Worth(gain, support)
 
 
-def _gain(
-    which: np.ndarray,
-    literal: np.ndarray,
-    neighbour_holds: np.ndarray,
-    weights: np.ndarray,
-    probability: np.ndarray,
-    holds: np.ndarray,
-) -> np.ndarray:
-    """The part of the literals that a candidate joins to others, shape (n_candidates,)."""
-    numbers = which.astype(np.int64) * len(probability) + literal
-    distinct, place = np.unique(numbers, return_inverse=True)
-    candidate, at = np.divmod(distinct, max(len(probability), 1))
-    score = np.bincount(place, neighbour_holds, minlength=len(distinct)) * weights[candidate]
-    # Without the candidate the literal's odds are those of now over exp(score).
-    with np.errstate(divide="ignore"):  # a probability may have been rounded to 0 or 1
-        change = np.logaddexp(np.log1p(-probability[at]), np.log(probability[at]) - score) + score * holds[at]
-    return np.bincount(candidate, change, minlength=len(weights))
+def _changes(
+    model: InducedLikelihood, probability: np.ndarray, candidate: np.ndarray, literal: np.ndarray, score: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each node that a candidate acts on, how much more probable its label is with the candidate; and the candidate.
+
+    Args:
+        probability: flat node tables of all states, with all candidates.
+        candidate, literal, score: what candidates add to the scores of literals, shape (n,) each.
+    """
+    literals, base = model.literals, model.base
+    kind, node = np.divmod(literal, literals.n_places)
+    distinct, place = np.unique(candidate.astype(np.int64) * literals.n_nodes + node, return_inverse=True)
+    of, at = np.divmod(distinct, max(literals.n_nodes, 1))
+    start = np.concatenate(([0], np.cumsum(base.cardinality[at], dtype=np.int64)))
+    scores = np.zeros(start[-1])
+    for number, truth in enumerate(literals.truths):
+        here = kind == number
+        for state in np.flatnonzero(truth):
+            scores += np.bincount(start[place[here]] + state, score[here], minlength=len(scores))
+    states = np.repeat(base.state_start[at] - start[:-1], np.diff(start)) + np.arange(len(scores))
+    if not len(states):
+        return np.empty(0), of
+    # Without the candidate a state's odds are those of now over exp(score).
+    with np.errstate(divide="ignore"):  # a probability may have been rounded to 0
+        left = np.log(probability[states]) - scores
+    return np.logaddexp.reduceat(left, start[:-1]) + np.add.reduceat(scores * model.observed[states], start[:-1]), of

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
-from relcrf.learning.induced import AbstractInduced, Chosen
+from relcrf.graph.triples import Space
+from relcrf.learning.induced import Chosen
 from relcrf.learning.lbfgs import Objective, State
 from relcrf.learning.likelihood import penalised
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.proximal import Proximal
-from relcrf.structure.candidate_scores import Scorer
+from relcrf.structure.candidate_scores import AbstractScorer, Growing
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Strengths:
 
 
 @dataclass(frozen=True)
-class Induction:
+class Induction(Generic[Growing]):
     """Rounds of choosing candidates and of moving the weights.
 
     The optimiser's state keeps what a run needs to go on: `chosen`, the candidates of the last weights; `settled`, whether
@@ -61,9 +62,9 @@ class Induction:
             stops.
     """
 
-    model: AbstractInduced
-    spaces: tuple[PairSpace, ...]
-    scorer: Scorer
+    model: Growing
+    spaces: tuple[Space, ...]
+    scorer: AbstractScorer[Growing]
     strengths: Strengths
     batch: int | None = 50
     steps: int = 1
@@ -125,7 +126,7 @@ class Induction:
         if held is None:
             return state
         chosen = Chosen.of(state.kept["chosen"])
-        value = -held.having(chosen).errors(state.point)[0]
+        value = -held.having(chosen)(state.point)[0]
         kept = dict(state.kept)
         if value > kept.get("best", -np.inf):
             kept |= {"best": np.array(value), "best_point": state.point, "best_chosen": chosen.rows}

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from command import json_command, relcrf_command
+from interrupted import assert_goes_on
 from traits import TEXT, traits_world
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
 from relcrf.backends.export import exported
 from relcrf.backends.pseudo import Blankets
 from relcrf.data.frame import Frame
@@ -231,25 +231,7 @@ CONTRASTIVE = {"objective": "cd", "cd_steps": 2, "unlabelled": "infer", "max_ite
 def test_an_interrupted_run_goes_on_bit_for_bit(traits, tmp_path, settings, stops):
     model, grounding = traits
     settings = {"l1": 0.5, "batch": 4, "early_stop": 0.1, "patience": 3, **settings}
-    whole = api.fit(model, grounding, "trmrf", **settings)
-
-    class Stopped(Exception):
-        pass
-
-    class Stopping(run_folder.Checkpoints):
-        def step(self, stage, state, max_iterations):
-            super().step(stage, state, max_iterations)
-            self.save()
-            if (stage, state.iteration) == stop:
-                raise Stopped
-
-    for stop in stops:
-        partial = run_folder.prepare(tmp_path / f"{stop[0]}{stop[1]}", resume=False)
-        with pytest.raises(Stopped):
-            api.fit(model, grounding, "trmrf", monitor=Stopping(partial, "same"), **settings)
-        again = api.fit(model, grounding, "trmrf", monitor=run_folder.Checkpoints(partial, "same"), **settings)
-        for name, vector in whole.learned.vectors.items():
-            np.testing.assert_array_equal(again.learned.vectors[name], vector)
+    assert_goes_on(model, grounding, "trmrf", settings, stops, tmp_path)
 
 
 def test_the_learned_structure_is_a_model_to_edit(traits):

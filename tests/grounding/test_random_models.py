@@ -3,41 +3,18 @@
 from collections import Counter, defaultdict
 
 import pytest
-from evaluator import Evaluator, spelt
+from evaluator import spelt
 from generated import generated
+from ground_graphs import engine_factors, variable
 from hypothesis import given
 from hypothesis import strategies as st
-from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
+from random_models import DATA, DECLARATIONS, PARTS, frames, naive_model, tables, templates
 
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.grounding.blocks import HARD
 from relcrf.grounding.ground import ground
 from relcrf.grounding.preview import plan
-
-
-def variable(grounding, index):
-    block = grounding.block_of(index)
-    arguments = tuple(str(column[index - block.start]) for column in grounding.arguments(block))
-    return block.owner, arguments, block.attribute
-
-
-def engine_pattern(group):
-    if group.patterns is None:
-        return "table"
-    return tuple(group.patterns[:, 0].tolist()) if group.patterns.shape[1] == 1 else "symmetric"
-
-
-def engine_factors(grounding, group, info):
-    """Each factor of a group: its scope, its pattern, and its non-zero features as (key, position, value)."""
-    width = len(info.features)
-    for n in range(group.n_factors):
-        entries = defaultdict(float)
-        for feature, value in group.features.row(n):
-            key = info.keys.values[feature // width] if info.keys else ()
-            entries[key, feature % width] += value
-        scope = tuple(variable(grounding, int(place[n])) for place in group.scope)
-        yield scope, engine_pattern(group), entries
 
 
 def summed(factors):
@@ -69,23 +46,13 @@ def test_the_ground_graph_is_what_the_model_means(data, bodies):
 
 
 def compare(data, declarations):
-    things, pairs, ties, colours, listed = data
+    things, *_, listed = data
     declarations = list(dict.fromkeys(declarations))
     spec = relcrf.parse(DECLARATIONS + "\n".join(declarations)).spec
-    words = {w for row in things["E"].values() for w in row["w"]} | {row["q"] for row in things["E"].values()}
-    words |= {w for _, w in listed["U"]}
-    domains = {
-        "D": ["x", "y", "z"],
-        "C": ["red", "blue"],
-        "W": sorted(words - {None}),
-        "1..2": [1, 2],
-        "1..3": [1, 2, 3],
-    }
-    scores = {("S", k): {"v": v} for k, v in ties.items()}
-    naive = Evaluator(spec, things, {"R": set(pairs), "S": set(ties), "H": set(colours)}, scores, domains)
+    naive = naive_model(spec, *data)
 
     bound = bind(spec, relcrf.Dataset(frames(*data)))
-    if not domains["W"]:
+    if not naive.domains["W"]:
         return
     grounding = ground(bound)
     for block in grounding.blocks:

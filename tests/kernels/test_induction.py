@@ -129,3 +129,20 @@ def test_numbers_that_are_none_are_left_out():
     error = np.array([[0.0, 2.0]])
     a, b, h = top_products(*sparse_arguments(error, signal, error, signal), ALL, 0.0, 10)
     assert list(zip(a.tolist(), b.tolist(), h.tolist(), strict=True)) == [(1, 1, 4.0)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(sides(), st.integers(0, 2**32), st.sampled_from((0.0, 2.5)), st.integers(0, 40))
+def test_limits_of_each_key(matrices, seed, least, n_best):
+    rng = np.random.default_rng(seed)
+    n_first, n_second = matrices[0].shape[1], matrices[2].shape[1]
+    limits = rng.integers(-1, n_second + 1, size=(n_first, 4))
+    limits[:, 1] = np.maximum(limits[:, 1], 0)
+    h = matrices[1].T @ matrices[2] + matrices[0].T @ matrices[3]
+    kept = sorted(
+        (-abs(h[a, b]), a, b)
+        for a, b in np.ndindex(h.shape)
+        if limits[a, 0] < b < limits[a, 1] and b not in limits[a, 2:] and abs(h[a, b]) > least
+    )[:n_best]
+    expected = [a for _, a, _ in kept], [b for _, _, b in kept], [h[a, b] for _, a, b in kept]
+    assert_same(top_products(*sparse_arguments(*matrices), ALL, least, n_best, limits), expected)

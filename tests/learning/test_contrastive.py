@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 from graphs import dense_features, random_graph
 from traits import TEXT, traits_world
+from triples import TEXT as TRIPLES
+from triples import every_candidate, proposed
 
 import relcrf
 from relcrf import api
 from relcrf.backends.base import Problem
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
@@ -25,12 +28,15 @@ class World:
 
     Args:
         hidden: share of the labels that are taken away.
+        text: of the model, for odd seeds.
+        share: of the candidates that are chosen.
     """
 
-    def __init__(self, seed, hidden):
+    def __init__(self, seed, hidden, text=TEXT, share=0.5):
         rng = np.random.default_rng(seed)
         if seed % 2:
-            self.problem = self.traits(seed)
+            grounding = relcrf.parse(text).ground(relcrf.Dataset(traits_world(seed, nations=4)))
+            self.problem = api.training_problem(grounding, with_candidates=True)
         else:
             graph = random_graph(rng, n_variables=6, max_arity=2)
             roles = np.full(6, Role.FREE, dtype=np.int8)
@@ -42,15 +48,10 @@ class World:
         self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
         self.base = self.problem.reduced("a test")
         self.states = states[self.base.variables]
-        everything = Chosen.everything(self.spaces)
-        self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: len(everything) // 2]))
+        everything = every_candidate(self.spaces)
+        self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: int(len(everything) * share)]))
         n_base = self.base.graph.layout.size
         self.point = rng.normal(scale=0.4, size=n_base + len(self.chosen))
-
-    @staticmethod
-    def traits(seed):
-        grounding = relcrf.parse(TEXT).ground(relcrf.Dataset(traits_world(seed, nations=4)))
-        return api.training_problem(grounding, with_candidates=True)
 
     def model(self, **settings):
         return ContrastiveDivergence.of(self.base, self.states, self.spaces, **settings).having(self.chosen)
@@ -77,13 +78,13 @@ class World:
         for at, (number, *key) in enumerate(self.chosen.rows.T.tolist()):
             space = self.spaces[number]
             group = space.group(np.array([key]), np.zeros(1, dtype=int), 1, 0)
-            for v, w in zip(*group.scope, strict=True):
+            for variables in zip(*group.scope, strict=True):
                 counts = {}
                 for cell in np.ndindex(*group.cardinalities):
                     row = np.zeros(len(self.point))
-                    row[n_base + at] = space.first.truth[cell[0]] * space.second.truth[cell[1]]
+                    row[n_base + at] = all(side.truth[c] for side, c in zip(space.sides, cell, strict=True))
                     counts[cell] = row
-                yield [node_of[int(v)], node_of[int(w)]], counts
+                yield [node_of[int(v)] for v in variables], counts
 
 
 class Loops:
@@ -132,7 +133,11 @@ class Loops:
         return -entropy - float(self.counts(q) @ self.world.point)
 
 
-@pytest.fixture(scope="module", params=[(0, 0.0), (2, 0.4), (4, 0.4), (1, 0.0), (3, 0.3)], ids=str)
+@pytest.fixture(
+    scope="module",
+    params=[(0, 0.0), (2, 0.4), (4, 0.4), (1, 0.0), (3, 0.3), (5, 0.3, TRIPLES, 0.15)],
+    ids=lambda p: str(p[:2]),
+)
 def world(request):
     return World(*request.param)
 
@@ -245,6 +250,21 @@ def test_the_scorer_finds_the_gradients_of_what_is_not_chosen(settings):
     got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
     assert got.keys() == {key for key, value in wanted.items() if abs(value) > 0.02} and len(got) > 20
     assert all(got[key] == pytest.approx(wanted[key], abs=1e-9) for key in got)
+
+
+def test_the_scorer_finds_the_gradients_of_triples_that_pairs_propose():
+    """Those too where two or all three of the literals change."""
+    world = World(5, 0.3, TRIPLES, 0.15)
+    model = world.model(steps=2)
+    wanted = sorted(proposed(model, world.spaces, world.point))
+    longer = np.concatenate((world.point, np.zeros(len(wanted))))
+    _, gradient = model.having(world.chosen.joined(Chosen.of(np.array(wanted).T)))(longer)
+    least = [np.inf if isinstance(space, PairSpace) else 1e-6 for space in world.spaces]
+    found = Scorer().best(model, world.spaces, world.point, least, 10_000)
+    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    exact = {row: value for row, value in zip(wanted, gradient[len(world.point) :], strict=True) if abs(value) > 1e-6}
+    assert got.keys() == exact.keys() and len(got) > 10
+    assert all(got[row] == pytest.approx(exact[row], abs=1e-9) for row in got)
 
 
 def test_held_out_labels_are_neighbours_and_are_judged():

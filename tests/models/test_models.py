@@ -181,7 +181,16 @@ def faces(rng):
     }
 
 
-MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces, sensors_evidence)
+def random_field(rng):
+    """Two states that follow a third, one of them as its opposite."""
+    leads = rng.random(80) < 0.5
+    on = np.column_stack((leads, leads, ~leads)) ^ (rng.random((80, 3)) < 0.1)
+    rows = [(k, f"s{j}", bool(on[k, j])) for k in range(80) for j in range(3)]
+    return {"row": pd.DataFrame({"id": range(80)}), "on": pd.DataFrame(rows, columns=["row", "state", "value"])}
+
+
+MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
+MAKERS += (sensors_evidence, random_field)
 SMALL = {f.__name__: f for f in MAKERS}
 # Backend, the random attribute or relation that is judged, and the accuracy that the relations must reach.
 WANTED = {
@@ -199,6 +208,7 @@ WANTED = {
     "faces": ("ess", "Image.person", 0.7),
     "webkb": ("ess", "Page.category", 0.8),
     "departments": ("ess", "Page.category", 0.8),
+    "random_field": ("ess", "on", 0.75),
 }
 
 

@@ -229,6 +229,10 @@ class Evaluator:
 
         The pattern is `table`, `symmetric`, or the formula's value at each joint state, row-major.
         """
+        return (factor for _, factor in self.bound_factors(template))
+
+    def bound_factors(self, template):
+        """The factors, each with its binding: the sort and value of every name."""
         over = template.over if isinstance(template, Template) else (template.formula,)
         parameters, where = self.quantified(template)
         for chosen in self.bindings(parameters, where):
@@ -243,14 +247,21 @@ class Evaluator:
             bag = self.bag(template, env)
             if bag is not None:
                 for word, count in self.value(bag, env).items():
-                    yield scope, pattern, (word,), (float(count),)
+                    yield env, (scope, pattern, (word,), (float(count),))
                 continue
             keys = [self.value(k, env) for k in template.per]
             if None in keys:
                 continue
             by = template.by if isinstance(template, Template) else ()
             features = tuple(float(self.value(f, env) or 0.0) for f in by) or (1.0,)
-            yield scope, pattern, tuple(map(spelt, keys)), features
+            yield env, (scope, pattern, tuple(map(spelt, keys)), features)
+
+    def gate_features(self, gate, env):
+        """What a gate looks at under a binding, as (key, position) -> value, without zeros."""
+        if isinstance(gate.by[0], e.Attribute) and isinstance(self.kind(gate.by[0], env), Bag):
+            return {((word,), 0): float(count) for word, count in self.value(gate.by[0], env).items()}
+        values = [float(self.value(feature, env) or 0.0) for feature in gate.by]
+        return {((), d): value for d, value in enumerate(values) if value}
 
     def quantified(self, template):
         if isinstance(template, Rule):

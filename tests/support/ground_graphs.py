@@ -1,4 +1,6 @@
-"""Ground graphs compared with each other, bit by bit."""
+"""Ground graphs compared with each other, bit by bit, and told factor by factor."""
+
+from collections import defaultdict
 
 import numpy as np
 
@@ -32,3 +34,32 @@ def assert_equal_groundings(found, expected):
         assert (a.patterns is None) == (b.patterns is None)
         if a.patterns is not None:
             same_array(a.patterns, b.patterns)
+
+
+def variable(grounding, index):
+    block = grounding.block_of(index)
+    arguments = tuple(str(column[index - block.start]) for column in grounding.arguments(block))
+    return block.owner, arguments, block.attribute
+
+
+def engine_pattern(group):
+    if group.patterns is None:
+        return "table"
+    return tuple(group.patterns[:, 0].tolist()) if group.patterns.shape[1] == 1 else "symmetric"
+
+
+def engine_factors(grounding, group, info):
+    """Each factor of a group: its scope, its pattern, and its non-zero features as (key, position, value)."""
+    for n in range(group.n_factors):
+        scope = tuple(variable(grounding, int(place[n])) for place in group.scope)
+        yield scope, engine_pattern(group), engine_features(group.features, info, n)
+
+
+def engine_features(features, info, row):
+    """The non-zero features of a row of a matrix: (key, position) -> value."""
+    width = len(info.features)
+    entries = defaultdict(float)
+    for feature, value in features.row(row):
+        key = info.keys.values[feature // width] if info.keys else ()
+        entries[key, feature % width] += value
+    return entries

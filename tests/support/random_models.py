@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+from evaluator import Evaluator
 from hypothesis import strategies as st
 
 DECLARATIONS = """
@@ -166,6 +167,21 @@ def frames(things, pairs, ties, colours, listed):
             table = pd.DataFrame([(*k, v) for k, v in rows.items()], columns=[*columns[name], "value"], dtype=object)
             found[name] = table.drop(columns="value") if name == "T" else table
     return found
+
+
+def naive_model(spec, things, pairs, ties, colours, listed):
+    """What plain loops make of a model on such tables."""
+    words = {w for row in things["E"].values() for w in row["w"]} | {row["q"] for row in things["E"].values()}
+    words |= {w for _, w in listed["U"]}
+    domains = {
+        "D": ["x", "y", "z"],
+        "C": ["red", "blue"],
+        "W": sorted(words - {None}),
+        "1..2": [1, 2],
+        "1..3": [1, 2, 3],
+    }
+    scores = {("S", k): {"v": v} for k, v in ties.items()}
+    return Evaluator(spec, things, {"R": set(pairs), "S": set(ties), "H": set(colours)}, scores, domains)
 
 
 def some_tables():

@@ -33,8 +33,8 @@ class AbstractEngine(ABC):
         """All outputs of all bindings in batches of some 100,000 rows, in any order; no batch is empty.
 
         Outputs of type `integer` come as int32, `bigint` as int64, `double` as float64, `text` as object. Where a value is
-        missing, evidence (`e0`, `e1`, ...) has -1 and features (`f0`, ...) 0.0; scopes and keys are never missing. The
-        arrays are read-only, and no later batch overwrites them.
+        missing, evidence (`e0`, `e1`, ...) has -1 and features (`f0`, ..., of gates `fg0`, ...) 0.0; scopes and keys are never
+        missing. The arrays are read-only, and no later batch overwrites them.
 
         Raises:
             UsageError: where the engine has no equal of a function of the plan.

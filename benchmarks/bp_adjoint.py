@@ -1,0 +1,279 @@
+"""The adjoint of belief propagation on gated pairs beside PyTorch and JAX: one step of the experiment with evidence-specific gates.
+
+    python benchmarks/bp_adjoint.py
+
+A complete graph of 50 binary variables, 1,000 examples, each with its own gates; three iterations of flooding; the mean squared
+error of the beliefs, and its gradient by the tables of the 1,225 pairs and by all 1,225,000 gates. Float32, after warm-up, in
+turns, the median. `ratio_torch` is seconds of CPU over seconds of CPU, one thread each. `ratio_jax` is wall time over wall
+time, where JAX and relcrf take all cores. relcrf is timed from arrays to arrays, with all checks; its layout is made once.
+
+Both rivals are written over messages as log-odds, in two ways, of which the faster counts: by pairs (gathers and additions
+at the nodes) and dense (a matrix of messages, with no index). Examples are their last axis, which suits them best. A difference
+of gradients is the largest one, over the largest entry of that gradient. "Scattered" is the same with the variables of each
+example numbered in an order of its own, so that no two examples are laid out alike.
+
+PyTorch and JAX come from benchmarks/requirements.txt; without them their figures are null.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from relcrf.kernels import gated_losses, gated_pairs
+
+N_VARIABLES, N_EXAMPLES, N_ITERATIONS = 50, 1_000, 3
+FIRST, SECOND = np.triu_indices(N_VARIABLES, 1)
+N_PAIRS = len(FIRST)
+N_MESSAGES = 2 * N_PAIRS * N_EXAMPLES * N_ITERATIONS
+console = Console()
+
+
+class Step(NamedTuple):
+    """Log potentials of the variables, shape (n_variables, n_examples), log-odds; tables, shape (n_pairs, 4); gates, shape
+    (n_pairs, n_examples); and what is observed, as the log-odds. All float64."""
+
+    odds: np.ndarray
+    tables: np.ndarray
+    gates: np.ndarray
+    observed: np.ndarray
+
+
+def a_step(seed: int = 0) -> Step:
+    rng = np.random.default_rng(seed)
+    shape = (N_VARIABLES, N_EXAMPLES)
+    gates = rng.uniform(size=(N_PAIRS, N_EXAMPLES))
+    return Step(rng.normal(size=shape), 0.3 * rng.normal(size=(N_PAIRS, 4)), gates, 1.0 * rng.integers(2, size=shape))
+
+
+class Ours:
+    """relcrf on the step: its examples are components, one after the other."""
+
+    def __init__(self, step: Step, real: gated_pairs.Real, scattered: bool = False) -> None:
+        rng = np.random.default_rng(1)
+        name = np.tile(np.arange(N_VARIABLES), (N_EXAMPLES, 1))
+        if scattered:
+            name = rng.permuted(name, axis=1)
+        name += N_VARIABLES * np.arange(N_EXAMPLES)[:, None]
+        ends = np.stack((name[:, FIRST], name[:, SECOND]), axis=-1).reshape(-1, 2)
+        n_nodes = N_VARIABLES * N_EXAMPLES
+        table_of = np.tile(np.arange(N_PAIRS), N_EXAMPLES)
+        self.layout = gated_pairs.lay_out(2 * np.arange(n_nodes + 1), ends, table_of, 4 * np.arange(N_PAIRS + 1))
+        nodes, observed = np.zeros((n_nodes, 2)), np.empty(n_nodes, dtype=np.int32)
+        nodes[name, 1], observed[name] = step.odds.T, step.observed.T
+        self.arrays = nodes.astype(real).ravel(), step.tables.ravel(), step.gates.T.astype(real).ravel()
+        self.loss = gated_losses.squared_error(observed, np.full(n_nodes, 1 / n_nodes))
+        self.real: gated_pairs.Real = real
+
+    def run(self) -> gated_pairs.Adjoint:
+        return gated_pairs.adjoint(self.layout, *self.arrays, self.loss, N_ITERATIONS, self.real)
+
+    def gradients(self) -> tuple[np.ndarray, np.ndarray]:
+        """By the tables, shape (n_pairs, 4), and by the gates, shape (n_pairs, n_examples)."""
+        found = self.run()
+        return found.tables.reshape(-1, 4), found.gate.reshape(N_EXAMPLES, N_PAIRS).T
+
+
+Run = Callable[[], tuple[Any, Any]]
+
+
+def torch_runs(step: Step, real: str) -> dict[str, Run]:
+    """PyTorch's gradients by tables and gates, in both ways."""
+    import torch
+
+    torch.set_num_threads(1)
+    kind = getattr(torch, real)
+    odds, observed = (torch.tensor(values, dtype=kind) for values in (step.odds, step.observed))
+    leaves = [torch.tensor(values, dtype=kind, requires_grad=True) for values in (step.tables, step.gates)]
+    softplus = torch.nn.functional.softplus
+    source, target = (torch.tensor(np.concatenate(ends)) for ends in ((FIRST, SECOND), (SECOND, FIRST)))
+    back = torch.cat((torch.arange(N_PAIRS, 2 * N_PAIRS), torch.arange(N_PAIRS)))
+    place = np.zeros((N_VARIABLES, N_VARIABLES), dtype=np.int64)
+    place[FIRST, SECOND], place[SECOND, FIRST] = np.arange(N_PAIRS), np.arange(N_PAIRS) + N_PAIRS
+    square = torch.tensor(place.ravel())
+    apart = 1.0 - torch.eye(N_VARIABLES, dtype=kind)[:, :, None]
+
+    def potentials(tables: Any, gates: Any) -> tuple[Any, Any, Any]:
+        t00, t01, t10, t11 = tables.unbind(1)
+        both = torch.cat((gates, gates))
+        parts = ((t01 - t00, t10 - t00), (t11 - t01, t11 - t10), (t10 - t00, t01 - t00))
+        return tuple(both * torch.cat(part)[:, None] for part in parts)
+
+    def by_pairs(tables: Any, gates: Any) -> Any:
+        base, high, low = potentials(tables, gates)
+        message, total = torch.zeros_like(base), odds
+        for _ in range(N_ITERATIONS):
+            cavity = total.index_select(0, source) - message.index_select(0, back)
+            message = base + softplus(cavity + high) - softplus(cavity + low)
+            total = odds.index_add(0, target, message)
+        return total
+
+    def dense(tables: Any, gates: Any) -> Any:
+        shape = (N_VARIABLES, N_VARIABLES, N_EXAMPLES)
+        base, high, low = (p.index_select(0, square).reshape(shape) for p in potentials(tables, gates))
+        message, total = torch.zeros(shape, dtype=kind), odds
+        for _ in range(N_ITERATIONS):
+            cavity = total[:, None] - message.transpose(0, 1)
+            message = (base + softplus(cavity + high) - softplus(cavity + low)) * apart
+            total = odds + message.sum(dim=0)
+        return total
+
+    def runner(propagate: Callable[[Any, Any], Any]) -> Run:
+        def run() -> tuple[Any, Any]:
+            for leaf in leaves:
+                leaf.grad = None
+            ((torch.sigmoid(propagate(*leaves)) - observed) ** 2).mean().backward()
+            return leaves[0].grad, leaves[1].grad
+
+        return run
+
+    return {"by pairs": runner(by_pairs), "dense": runner(dense)}
+
+
+def jax_runs(step: Step, real: str) -> dict[str, Run]:
+    """JAX's, compiled."""
+    import jax
+    import jax.numpy as jnp
+
+    odds, observed, tables, gates = (jnp.asarray(v, dtype=real) for v in (step.odds, step.observed, *step[1:3]))
+    source, target = np.concatenate((FIRST, SECOND)), np.concatenate((SECOND, FIRST))
+    back = np.roll(np.arange(2 * N_PAIRS), N_PAIRS)
+    square = np.zeros((N_VARIABLES, N_VARIABLES), dtype=np.int64)
+    square[FIRST, SECOND], square[SECOND, FIRST] = np.arange(N_PAIRS), np.arange(N_PAIRS) + N_PAIRS
+    apart = 1.0 - np.eye(N_VARIABLES, dtype=real)[:, :, None]
+    softplus = jax.nn.softplus
+
+    def potentials(tables: Any, gates: Any) -> tuple[Any, Any, Any]:
+        t00, t01, t10, t11 = tables.T
+        both = jnp.concatenate((gates, gates))
+        parts = ((t01 - t00, t10 - t00), (t11 - t01, t11 - t10), (t10 - t00, t01 - t00))
+        return tuple(both * jnp.concatenate(part)[:, None] for part in parts)
+
+    def by_pairs(tables: Any, gates: Any) -> Any:
+        base, high, low = potentials(tables, gates)
+        message, total = jnp.zeros_like(base), odds
+        for _ in range(N_ITERATIONS):
+            cavity = total[source] - message[back]
+            message = base + softplus(cavity + high) - softplus(cavity + low)
+            total = odds.at[target].add(message)
+        return total
+
+    def dense(tables: Any, gates: Any) -> Any:
+        base, high, low = (p[square] for p in potentials(tables, gates))
+        message, total = jnp.zeros_like(base), odds
+        for _ in range(N_ITERATIONS):
+            cavity = total[:, None] - message.transpose(1, 0, 2)
+            message = (base + softplus(cavity + high) - softplus(cavity + low)) * apart
+            total = odds + message.sum(axis=0)
+        return total
+
+    def runner(propagate: Callable[[Any, Any], Any]) -> Run:
+        def loss(tables: Any, gates: Any) -> Any:
+            return jnp.mean((jax.nn.sigmoid(propagate(tables, gates)) - observed) ** 2)
+
+        compiled = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
+
+        def run() -> tuple[Any, Any]:
+            found: tuple[Any, Any] = jax.block_until_ready(compiled(tables, gates))[1]
+            return found
+
+        return run
+
+    return {"by pairs": runner(by_pairs), "dense": runner(dense)}
+
+
+def difference(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[Any, Any]) -> float:
+    """The largest of tables and gates, each over its largest entry."""
+    pairs = [(mine, np.asarray(other)) for mine, other in zip(ours, theirs, strict=True)]
+    return max(float(np.abs(mine - other).max() / np.abs(other).max()) for mine, other in pairs)
+
+
+def medians(rounds: int, clock: Callable[[], float], works: list[Callable[[], Any]]) -> list[float]:
+    """Of each, the median of its seconds, in turns, after one run for warm-up."""
+    for work in works:
+        work()
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        for work, found in zip(works, seconds, strict=True):
+            start = clock()
+            work()
+            found.append(clock() - start)
+    return [statistics.median(found) for found in seconds]
+
+
+def rival(name: str) -> bool:
+    there = importlib.util.find_spec(name) is not None
+    if not there:
+        console.print(f"{name} is not installed (benchmarks/requirements.txt): its figures are null")
+    return there
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=15, help="of each, one after the other; the median counts")
+    parser.add_argument("--quick", action="store_true", help="three rounds")
+    options = parser.parse_args()
+    rounds = 3 if options.quick else options.rounds
+    step = a_step()
+    ours, ours64, scattered = Ours(step, "float32"), Ours(step, "float64"), Ours(step, "float32", scattered=True)
+    n_threads = numba.config.NUMBA_NUM_THREADS
+    result: dict[str, float | None] = dict.fromkeys(("ratio_torch", "ratio_jax", "gradient_difference"))
+    table = Table("", "float32", "CPU ms", "wall ms", "ns a message", title=f"{N_MESSAGES:,} messages, and back")
+
+    def row(name: str, kind: str, cpu: float | None, wall: float | None) -> None:
+        seconds = cpu if cpu is not None else wall
+        assert seconds is not None
+        shown = [f"{1e3 * s:.1f}" if s is not None else "" for s in (cpu, wall)]
+        table.add_row(name, kind, *shown, f"{1e9 * seconds / N_MESSAGES:.2f}")
+
+    numba.config.NUMBA_NUM_THREADS = 1
+    torch_there = rival("torch")
+    theirs = torch_runs(step, "float32") if torch_there else {}
+    works = [ours.run, ours64.run, scattered.run, *theirs.values()]
+    one, one64, apart, *found = medians(rounds, time.process_time, works)
+    for name, seconds in (("aligned", one), ("scattered", apart), ("float64", one64)):
+        row("relcrf, one thread", name, seconds, None)
+    for name, seconds in zip(theirs, found, strict=True):
+        row("PyTorch, one thread", name, seconds, None)
+    differences = []
+    if torch_there:
+        result["ratio_torch"], result["ratio_torch_scattered"] = min(found) / one, min(found) / apart
+        differences.append(difference(ours.gradients(), theirs["by pairs"]()))
+        exact = torch_runs(step, "float64")["by pairs"]()
+        result["gradient_difference_float64"] = difference(ours64.gradients(), exact)
+
+    jax_there = rival("jax")
+    compiled = jax_runs(step, "float32") if jax_there else {}
+    wall_one = medians(rounds, time.perf_counter, [ours.run])[0]
+    numba.config.NUMBA_NUM_THREADS = n_threads
+    wall, *found = medians(rounds, time.perf_counter, [ours.run, *compiled.values()])
+    row(f"relcrf, {n_threads} threads", "aligned", None, wall)
+    for name, seconds in zip(compiled, found, strict=True):
+        row("JAX, all cores", name, None, seconds)
+    if jax_there:
+        result["ratio_jax"] = min(found) / wall
+        differences.append(difference(ours.gradients(), compiled["by pairs"]()))
+    if differences:
+        result["gradient_difference"] = max(differences)
+    result |= {
+        "ns_a_message": 1e9 * one / N_MESSAGES,
+        "ns_a_message_scattered": 1e9 * apart / N_MESSAGES,
+        "ns_a_message_float64": 1e9 * one64 / N_MESSAGES,
+        "speed_up_threads": wall_one / wall,
+    }
+    console.print(table)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,269 @@
+"""The gated MRF: the evidence chooses which factors take part; gates and weights are learned together for loss and speed.
+
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.risks import Examples, GatedBeliefs, gating_of
+from relcrf.backends.sharded import ShardedProblem
+from relcrf.backends.whole_graph import WholeGraph
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.reduction import Role
+from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.learning.lbfgs import AbstractQuasiNewton, Lbfgs, State
+from relcrf.learning.owlqn import Owlqn
+from relcrf.learning.penalties import Penalties
+from relcrf.learning.risk import LOSSES, Risk, Settings
+from relcrf.learning.stochastic import AbstractStochastic, Adam, MetaDescent
+
+STEEPNESS = (1.0, 2.0)
+"""Of the gates' thresholds in learning, stage by stage."""
+
+AJAR = 2.0
+"""The log odds at which all gates are open at first."""
+
+ROUNDS = 50
+"""Of belief propagation in the likelihood that learning begins with."""
+
+STOCHASTIC: dict[str, type[AbstractStochastic]] = {"adam": Adam, "smd": MetaDescent}
+
+
+@dataclass(frozen=True)
+class GatedBackend(AbstractBackend):
+    """Factors over pairs have gates, and both learn for the beliefs that a few iterations of propagation end with.
+
+    First the weights are learned by likelihood for a few iterations, with all gates open; then weights and gates together for
+    the risk, with gates whose thresholds are soft, and then less soft.
+
+    Args:
+        loss: of the labelled variables' beliefs: `squared`, `cross-entropy`, or `f`, 1 less the F measure.
+        price: of a message, beside the mean loss; messages are counted for each variable that is asked for.
+        gates: `evidence`; `static`: a number for each key, whatever the evidence; `none`: all are open.
+        iterations: of belief propagation.
+        threshold: of a gate's probability, below which its factor is left out in use. learning_threshold: in learning.
+        l2, l1, group_l1: of the weights of factors; groups are those of a key. gate_l2: of the gates' weights. deviation_l2: of
+            those by which keys deviate from what all have in common. Penalties are on the sum over variables.
+        given: share of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
+        unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
+        pretraining: iterations of likelihood.
+        optimiser: `lbfgs`; or in batches of whole components `adam` or `smd`, stochastic meta-descent.
+        batch: components. rate: of the first step of a stochastic one; 0 is its default.
+        max_iterations, tolerance: of each stage.
+        early_stop: share of what is learned from that is held out to find out when to stop: components, or variables where these
+            are few. patience: iterations in which what is held out has not become better before a stage stops.
+        seed: of what is drawn.
+    """
+
+    name: ClassVar[str] = "gated"
+    gated: ClassVar[bool] = True
+    loss: str = "squared"
+    price: float = 0.0
+    gates: str = "evidence"
+    iterations: int = 3
+    threshold: float = 0.3
+    learning_threshold: float = 0.5
+    l2: float = 1.0
+    l1: float = 0.0
+    group_l1: float = 0.0
+    gate_l2: float = 0.1
+    deviation_l2: float = 1.0
+    given: float = 0.0
+    draws: int = 1
+    unlabelled: str = "leave"
+    pretraining: int = 5
+    optimiser: str = "lbfgs"
+    batch: int = 100
+    rate: float = 0.0
+    max_iterations: int = 100
+    tolerance: float = 1e-4
+    early_stop: float = 0.1
+    patience: int = 10
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require_one_of("loss", LOSSES)
+        self._require_one_of("gates", ("evidence", "static", "none"))
+        self._require_one_of("unlabelled", ("leave", "infer"))
+        self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC))
+        for setting in ("iterations", "batch", "draws"):
+            if not getattr(self, setting):
+                self._refuse(setting, "it takes a number above 0")
+        for setting in ("threshold", "learning_threshold", "given", "early_stop"):
+            if getattr(self, setting) >= 1:
+                self._refuse(setting, "it takes a number below 1")
+        if not self.learning_threshold:
+            self._refuse("learning_threshold", "it takes a number above 0")
+        if self.l1 and self.optimiser != "lbfgs":
+            self._refuse("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
+
+    def _refuse(self, setting: str, hint: str) -> None:
+        message = f"setting '{setting}' of backend '{self.name}' cannot be {getattr(self, setting):g}"
+        raise UsageError(Diagnostic("E305", message, hint=hint))
+
+    @property
+    def undivided(self) -> str:
+        return "what its gates look at is not cut into pieces"
+
+    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        if isinstance(problem, ShardedProblem):
+            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers"))
+        if self.unlabelled == "infer":
+            problem = problem.joined_by_unlabelled()
+        rng = np.random.default_rng(self.seed)
+        drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given else 1)]
+        first = self._likelihood(drawn[0], monitor)
+        batch = 0 if self.optimiser == "lbfgs" else self.batch
+        examples = Examples(self._settings, self.name, self.early_stop, batch)
+        divided = [examples.divided(one, rng) for one in drawn]
+        risks, held = [risk for batches, _ in divided for risk in batches], divided[0][1]
+        penalties = self._penalties(problem, sum(risk.n_asked for risk in risks))
+        point = np.concatenate((first.point, self._first_gates(problem)))
+        stages = [("likelihood", first)] if self.pretraining else []
+        for number, steepness in enumerate(STEEPNESS if self.gates != "none" else STEEPNESS[:1]):
+            steep = [risk.with_settings(steepness=steepness) for risk in risks]
+            state = self._stage(f"risk_{number + 1}", steep, held, penalties, point, monitor)
+            stages.append((f"risk_{number + 1}", state))
+            point = penalties.pruned(state.point)
+        weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
+        return Learned({"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held, point))
+
+    @property
+    def _settings(self) -> Settings:
+        return Settings(self.loss, self.price, self.iterations, self.learning_threshold, gated=self.gates != "none")
+
+    def _with_evidence(self, problem: Problem, rng: np.random.Generator) -> Problem:
+        """The same with some of the labels as evidence."""
+        labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
+        chosen = labelled & (rng.random(len(labelled)) < self.given)
+        return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
+
+    def _likelihood(self, problem: Problem, monitor: Monitor) -> State:
+        """The weights with all gates open, after some iterations of likelihood."""
+        layout, start = problem.graph.layout, problem.start(self.seed)
+        problem.reduced(self.name)
+        if not self.pretraining:
+            return State(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
+        whole = problem.sum_of(WholeGraph(self.name, "bp", (("max_iterations", ROUNDS),)))
+        optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining)
+        state = maximise_likelihood("likelihood", layout, whole, optimiser, self.l2, lambda: start, monitor)
+        return replace(state, status="stopped early") if state.status == "not converged" else state
+
+    def _first_gates(self, problem: Problem) -> np.ndarray:
+        """Weights of gates that are all open alike."""
+        gating = gating_of(problem, self.name)
+        shared = ~(gating.of_features(problem.graph) | gating.of_keys(problem.graph))
+        return np.where(shared, AJAR, 0.0)
+
+    def _penalties(self, problem: Problem, n_asked: int) -> Penalties:
+        graph, gating = problem.graph, gating_of(problem, self.name)
+        features, keys = gating.of_features(graph), gating.of_keys(graph)
+        learned = {"evidence": features | ~features, "static": ~features, "none": np.zeros(len(features), dtype=bool)}
+        groups = []
+        for block in {group.block for group, gates in zip(graph.groups, gating.groups, strict=True) if gates}:
+            n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
+            places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
+            groups.append(places.reshape(n_keys, -1))
+        return Penalties(
+            np.concatenate((graph.layout.l2(self.l2), np.where(features & keys, self.deviation_l2, self.gate_l2))),
+            np.concatenate((graph.layout.learned(), learned[self.gates])),
+            tuple(groups),
+            self.l1,
+            self.group_l1,
+            1.0 / max(n_asked, 1),
+        )
+
+    def _stage(
+        self, name: str, risks: list[Risk], held: Risk | None, penalties: Penalties, point: np.ndarray, monitor: Monitor
+    ) -> State:
+        """Goes on until it has converged, or what is held out has not become better for a while."""
+        n_asked = sum(risk.n_asked for risk in risks)
+
+        def evaluate(at: np.ndarray, batch: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = penalties(at)
+            for risk in (risks[number] for number in batch):
+                part, slope = risk(at)
+                share = risk.n_asked * len(risks) / (n_asked * len(batch))
+                value += share * part
+                gradient += share * slope
+            return value, np.where(penalties.learned, gradient, 0.0)
+
+        def judge(state: State) -> State:
+            state = state if held is None else self._judged(state, held)
+            monitor.step(name, state, self.max_iterations)
+            return state
+
+        state, every = monitor.restore(name), np.arange(len(risks))
+        if self.optimiser in STOCHASTIC:
+            method = self._stochastic(len(risks))
+            return method.minimise(evaluate, state or method.start(evaluate, point), judge)
+        optimiser = self._quasi_newton(penalties)
+        state = state or optimiser.start(lambda at: evaluate(at, every), point)
+        while state.status == "running":
+            state = judge(optimiser.step(lambda at: evaluate(at, every), state))
+        return state
+
+    def _quasi_newton(self, penalties: Penalties) -> AbstractQuasiNewton:
+        if self.l1:
+            return Owlqn(self.tolerance, max_iterations=self.max_iterations, l1=penalties.corners)
+        return Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+
+    def _stochastic(self, n_batches: int) -> AbstractStochastic:
+        rate: dict[str, Any] = {"rate": self.rate} if self.rate else {}
+        return STOCHASTIC[self.optimiser](
+            n_batches, 1, tolerance=self.tolerance, max_iterations=self.max_iterations, seed=self.seed, **rate
+        )
+
+    def _judged(self, state: State, held: Risk) -> State:
+        """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""
+        loss, messages = held.judged(held.hard(state.point, self.threshold, skip=False))
+        value, kept = loss + self.price * messages, dict(state.kept)
+        if value < kept.get("best", np.inf):
+            kept |= {"best": np.array(value), "best_point": state.point, "stalled": np.array(0)}
+        else:
+            kept["stalled"] = kept["stalled"] + 1
+        if state.status == "running" and kept["stalled"] < self.patience:
+            return replace(state, kept=kept)
+        status = "stopped early" if state.status == "running" else state.status
+        return replace(state, point=kept["best_point"], status=status, kept=kept)
+
+    def _summary(self, risks: list[Risk], held: Risk | None, point: np.ndarray) -> dict[str, float | int | str]:
+        found = [risk.hard(point, self.threshold) for risk in risks]
+        n_asked = sum(risk.n_asked for risk in risks)
+        losses = [risk.judged(one)[0] * risk.n_asked for risk, one in zip(risks, found, strict=True)]
+        out: dict[str, float | int | str] = {
+            "asked": n_asked,
+            "gated_factors": sum(len(risk.messages) for risk in risks),
+            "open_factors": sum(int(one.open.sum()) for one in found),
+            "messages_each": sum(one.messages for one in found) / max(n_asked, 1),
+            "loss": sum(losses) / max(n_asked, 1),
+        }
+        if held is not None:
+            out["held_out_loss"], out["held_out_messages_each"] = held.judged(held.hard(point, self.threshold))
+        return out
+
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefs:
+        return GatedBeliefs(self.name, self._settings, self.threshold, problem.share(vectors["gates"]))
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        risk = self.joint(problem, vectors).risk(problem)
+        found = risk.hard(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
+        graph, opened = risk.graph, found.open[risk.graph.n_folded :]
+        answers = Inferred(
+            variables=graph.alone.variables,
+            state_start=graph.alone.state_start,
+            marginals=found.beliefs,
+            map_states=np.empty(0, dtype=np.int32),
+            edges=graph.alone.variables[graph.pairs.edges[opened]],
+            log_partition=float("nan"),
+            verdict=Verdict("converged", self.iterations),
+            messages=found.messages,
+        )
+        return replace(answers, map_states=answers.modes())

@@ -1,0 +1,138 @@
+"""The risk of the labelled variables of a problem with gates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.backends.base import AbstractPart, Problem, Vector
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.components import components
+from relcrf.graph.gated_graph import GatedGraph
+from relcrf.graph.gating import ASKED, HIDDEN, Gating
+from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.learning.likelihood import AbstractLikelihood
+from relcrf.learning.risk import Risk, Settings
+
+FEW = 20
+"""Components, fewer than which are not held out whole."""
+
+
+def gating_of(problem: Problem, backend: str) -> Gating:
+    """The gates of a problem.
+
+    Raises:
+        UsageError: where it was made without.
+    """
+    if problem.gating is None:
+        message = f"backend '{backend}' needs to know what its gates look at"
+        raise UsageError(
+            Diagnostic("E308", message, hint="make the problem by relcrf.api.training_problem(..., gated=True)")
+        )
+    return problem.gating
+
+
+def risk_of(problem: Problem, asked: np.ndarray, settings: Settings, backend: str) -> Risk:
+    """The risk of the variables that are asked for.
+
+    A free variable has the status `asked` where `problem.asked` says so, or by default where it has a label; else `hidden`.
+
+    Args:
+        asked: free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
+    """
+    graph = GatedGraph.of(problem.reduced(backend))
+    wanted = problem.states >= 0 if problem.asked is None else problem.asked
+    unknown = problem.graph.cardinality + np.where(wanted, ASKED, HIDDEN)
+    status = np.where(problem.roles == Role.FREE, unknown, problem.states)
+    gates = gating_of(problem, backend).rows(problem.graph, graph.factors, status)
+    variables = graph.alone.variables
+    return Risk(graph, gates, np.maximum(problem.states[variables], 0), asked[variables], settings)
+
+
+@dataclass(frozen=True)
+class Examples:
+    """How a problem's labelled variables are divided into what is learned from, in batches, and what is held out.
+
+    Args:
+        held_out: share of the components, or of the variables where components are few.
+        batch: components at a time; 0 is all.
+    """
+
+    settings: Settings
+    backend: str
+    held_out: float
+    batch: int
+
+    def divided(self, problem: Problem, rng: np.random.Generator) -> tuple[list[Risk], Risk | None]:
+        """Batches, and what is held out, if anything is."""
+        asked = (problem.roles == Role.FREE) & (problem.states >= 0)
+        component = components(problem.graph, problem.roles)
+        named = np.unique(component[asked])
+        whole = len(named) >= FEW
+        out = np.zeros(len(asked), dtype=bool)
+        if self.held_out and whole:
+            out = np.isin(component, named[rng.random(len(named)) < self.held_out])
+        elif self.held_out:
+            out = rng.random(len(asked)) < self.held_out
+        held = None
+        if (asked & out).any():
+            held = self._risk(_only(problem, out) if whole else problem, asked & out)
+        order = rng.permutation(len(named))
+        batch = np.full(len(asked), -1)
+        batch[named] = order // self.batch if self.batch else 0
+        risks = []
+        for number in range(int(batch.max(initial=-1)) + 1):
+            inside = batch[component] == number
+            part = asked & inside & ~out
+            if part.any():
+                left = inside & ~out if whole else inside
+                risks.append(self._risk(problem if left.all() else _only(problem, left), part))
+        return risks, held
+
+    def _risk(self, problem: Problem, asked: np.ndarray) -> Risk:
+        return risk_of(problem, asked, self.settings, self.backend)
+
+
+def _only(problem: Problem, kept: np.ndarray) -> Problem:
+    """The same without the other free variables. Evidence stays: it belongs to no component."""
+    roles = np.where(kept | (problem.roles == Role.CLAMPED), problem.roles, Role.ABSENT).astype(np.int8)
+    return replace(problem, roles=roles)
+
+
+@dataclass(frozen=True)
+class GatedBeliefs(AbstractPart):
+    """The beliefs of the free variables, as if these were independent.
+
+    Args:
+        gates: weights of the gates.
+        threshold: below which factors are left out.
+    """
+
+    backend: str
+    settings: Settings
+    threshold: float
+    gates: Vector
+
+    def risk(self, problem: Problem) -> Risk:
+        return risk_of(problem, (problem.roles == Role.FREE) & (problem.states >= 0), self.settings, self.backend)
+
+    def likelihood(self, problem: Problem) -> BeliefLikelihood:
+        risk = self.risk(problem)
+        return BeliefLikelihood(risk.graph.alone, risk.states, risk, self.gates, self.threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class BeliefLikelihood(AbstractLikelihood):
+    """Minus the sum of the log beliefs of the observed states. It is to be judged by, and has no gradient."""
+
+    graph: ReducedGraph
+    states: np.ndarray
+    risk: Risk
+    gates: Vector
+    threshold: float
+
+    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        risk = self.risk.with_settings(loss="cross-entropy")
+        found = risk.hard(np.concatenate((weights, self.gates.get())), self.threshold)
+        return risk.judged(found)[0] * risk.n_asked, np.full(len(weights), np.nan)

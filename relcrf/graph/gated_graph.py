@@ -1,0 +1,118 @@
+"""A reduced graph whose factors over pairs can be turned down one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.reduction import ReducedGraph, Terms
+
+
+@dataclass(frozen=True, eq=False)
+class GatedGraph:
+    """The free variables, with the factors that have a gate each for itself, wherever they are.
+
+    Gated are the factors over two different variables. Where one of them is clamped a factor is *folded*: it speaks of the
+    other one alone, and still has its gate. Where none is, it is a *pair*; parallel pairs stay apart.
+
+    Args:
+        alone: the free variables with all that has no gate; no edges.
+        folded: each folded factor as a node of its own.
+        node: the node of `alone` that each folded factor speaks of, shape (n_folded,).
+        pairs: each pair as an edge of its own, between the nodes of `alone`.
+        kinds: of pairs with the same table under any weights one; ascending places among `pairs`.
+        kind: which of them each pair is like, shape (n_pairs,).
+        factors: of the folded ones and then of the pairs: group of the graph, and factors.
+    """
+
+    alone: ReducedGraph
+    folded: ReducedGraph
+    node: np.ndarray
+    pairs: ReducedGraph
+    kinds: ReducedGraph
+    kind: np.ndarray
+    factors: tuple[tuple[int, np.ndarray], ...]
+
+    @classmethod
+    def of(cls, graph: ReducedGraph) -> GatedGraph:
+        """Of a graph without cliques."""
+        none = np.empty((0, 2), dtype=graph.edges.dtype)
+        gated = [_gated(graph.graph, terms) for terms in graph.node_terms]
+        plain = (terms.take(np.flatnonzero(~one), terms.target[~one]) for terms, one in _both(graph, gated))
+        folded = [terms.take(np.flatnonzero(one), terms.target[one]) for terms, one in _both(graph, gated)]
+        folded = [terms for terms in folded if len(terms.target)]
+        node = np.concatenate([np.empty(0, dtype=np.int64), *(terms.target for terms in folded)])
+        cardinality = graph.cardinality[node]
+        alone = replace(
+            graph,
+            node_terms=tuple(terms for terms in plain if len(terms.target)),
+            edge_terms=(),
+            edges=none,
+            table_start=np.zeros(1, dtype=np.int64),
+        )
+        apart = replace(
+            alone,
+            variables=graph.variables[node],
+            cardinality=cardinality,
+            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            node_terms=tuple(_renumbered(folded)),
+        )
+        pairs = _apart(graph)
+        kind, kinds = np.arange(pairs.n_edges), pairs
+        classes = pairs.edge_classes() if pairs.n_edges else None
+        if classes is not None:
+            kind, first = classes
+            order = np.argsort(first)
+            kinds = pairs.with_edges(first[order])
+            rank = np.empty(len(order), dtype=np.int64)
+            rank[order] = np.arange(len(order))
+            kind = rank[kind]
+        factors = tuple((terms.group, _factors(terms)) for terms in (*folded, *graph.edge_terms))
+        return cls(alone, apart, node, pairs, kinds, kind, factors)
+
+    @property
+    def n_folded(self) -> int:
+        return len(self.node)
+
+    @property
+    def n_pairs(self) -> int:
+        return self.pairs.n_edges
+
+
+def _both(graph: ReducedGraph, gated: list[np.ndarray]) -> zip[tuple[Terms, np.ndarray]]:
+    return zip(graph.node_terms, gated, strict=True)
+
+
+def _factors(terms: Terms) -> np.ndarray:
+    return np.arange(len(terms.target)) if terms.factor is None else terms.factor
+
+
+def _gated(graph: FactorGraph, terms: Terms) -> np.ndarray:
+    """Which of some terms of nodes have a gate, shape (n_terms,), bool."""
+    group = graph.groups[terms.group]
+    if len(group.scope) != 2:
+        return np.zeros(len(terms.target), dtype=bool)
+    factor = _factors(terms)
+    return np.asarray(group.scope[0][factor] != group.scope[1][factor])
+
+
+def _renumbered(parts: list[Terms]) -> list[Terms]:
+    """Terms each of which has a target of its own."""
+    out, before = [], 0
+    for terms in parts:
+        target = np.arange(before, before + len(terms.target), dtype=np.int32)
+        out.append(replace(terms, target=target))
+        before += len(target)
+    return out
+
+
+def _apart(graph: ReducedGraph) -> ReducedGraph:
+    """The same with an edge for each factor on an edge."""
+    edges = np.concatenate([graph.edges[:0], *(graph.edges[terms.target] for terms in graph.edge_terms)])
+    sizes = graph.cardinality[edges].astype(np.int64).prod(axis=1)
+    start = np.concatenate(([0], np.cumsum(sizes)))
+    return replace(
+        graph, edges=edges, table_start=start, edge_terms=tuple(_renumbered(list(graph.edge_terms))), agreement=None
+    )

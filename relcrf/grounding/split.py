@@ -1,0 +1,167 @@
+"""Declarations of candidates taken apart into their literals, each of which is grounded as a template of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.candidates import KeyRelation
+from relcrf.language.render import expression
+from relcrf.model.expressions import (
+    Attribute,
+    Comparison,
+    Expression,
+    Name,
+    conjoined,
+    conjuncts,
+    names_in,
+    renamed,
+    walk,
+)
+from relcrf.model.formula import evidence_of
+from relcrf.model.spec import Template
+from relcrf.model.typing import Scope
+
+MOST_LITERALS = 3
+
+
+@dataclass(frozen=True)
+class Split:
+    """Candidates, taken apart.
+
+    Args:
+        sides: the two or three literals as templates; their `per` are the own keys, then the names of the sample.
+        keys: for each side, how many own keys it has.
+        places: for each key of `per`, its side and its place there.
+        relations: of each two sides, which keys may stand together.
+        sort: of the keys that relations compare.
+    """
+
+    template: Template
+    sides: tuple[Template, ...]
+    keys: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    relations: Mapping[tuple[int, int], KeyRelation]
+    sort: str
+
+    def literals(self, places: Sequence[int]) -> tuple[object, ...]:
+        """Some of the literals, such that what equals this in another declaration has the same literals with the same keys,
+        whatever its names are.
+        """
+        names: dict[str, str] = {}
+        literals = [self.sides[place].over[0] for place in places]
+        for k, place in enumerate(places):
+            for number, key in enumerate(self.sides[place].per[: self.keys[place]]):
+                assert isinstance(key, Name), "keys are names"
+                names[key.name] = f"key {k}.{number}"
+        for literal in literals:
+            for name in _mentioned(literal):
+                names.setdefault(name, f"name {len(names)}")
+        sorts = {names[p.name]: p.sort for p in self.template.parameters if p.name in names}
+        return *(renamed(literal, names) for literal in literals), tuple(sorted(sorts.items()))
+
+
+def _mentioned(literal: Expression) -> Iterator[str]:
+    """The names of a literal, from left to right."""
+    for node in walk(literal):
+        if isinstance(node, Name):
+            yield node.name
+        elif isinstance(node, Attribute):
+            yield node.binder
+
+
+def split_candidates(template: Template, scope: Scope) -> Split:
+    """Candidates as two or three sides.
+
+    Raises:
+        UsageError: where they are not two or three literals with keys of their own.
+    """
+
+    def refused(why: str) -> UsageError:
+        message = f"candidates '{template.name}' are no pairs of literals: {why}"
+        hint = "write over A and B, one random term in each, per a name of A and a name of B"
+        return UsageError(Diagnostic("E391", message, template.span, hint))
+
+    literals = conjuncts(template.over[0])
+    if len(template.over) != 1 or len(literals) < 2:
+        raise refused("'over' is no conjunction")
+    if len(literals) > MOST_LITERALS:
+        raise refused(f"'over' joins {len(literals)} of them, and {MOST_LITERALS} are the most")
+    if template.by:
+        raise refused("they have features in 'by'")
+    for literal in literals:
+        if len(scope.random_terms(literal)) != 1 or evidence_of(literal, scope):
+            raise refused(f"'{expression(literal)}' is not one random term without evidence")
+    named = [names_in(literal) for literal in literals]
+    sides: list[list[Expression]] = [[] for _ in literals]
+    places = []
+    for key in template.per:
+        owners = [k for k, names in enumerate(named) if isinstance(key, Name) and key.name in names]
+        if len(owners) != 1:
+            raise refused(f"the key '{expression(key)}' is not a name of one of {_number(literals)}")
+        places.append((owners[0], len(sides[owners[0]])))
+        sides[owners[0]].append(key)
+    if not all(sides):
+        raise refused(f"one of {_number(literals)} has no key in 'per'")
+    keys = [{key.name for key in side if isinstance(key, Name)} for side in sides]
+    relations = dict.fromkeys(combinations(range(len(sides)), 2), KeyRelation.ANY)
+    sort, shared = "", []
+    for part in conjuncts(template.where):
+        touched = [k for k, own in enumerate(keys) if names_in(part) & own]
+        if len(touched) < 2:
+            shared.append((part, touched))
+            continue
+        one, other = touched[:2]
+        relation = _relation(part, keys[one], keys[other])
+        if relation == KeyRelation.ANY or len(touched) > 2 or len(sides[one]) + len(sides[other]) > 2:
+            raise refused(f"'{expression(part)}' ties the keys of {_number(literals)} to each other")
+        relations[one, other] = relation
+        sort = next(p.sort for p in template.parameters if p.name in keys[one])
+    if all(relations.get(pair) == KeyRelation.ASCENDING for pair in ((0, 1), (1, 2))):
+        relations[0, 2] = KeyRelation.ASCENDING
+    made = []
+    for k, literal in enumerate(literals):
+        others = set().union(*keys[:k], *keys[k + 1 :])
+        own = tuple(p for p in template.parameters if p.name not in others)
+        where = conjoined([part for part, touched in shared if touched in ([], [k])])
+        sample = tuple(Name(p.name) for p in own if p.name not in keys[k])
+        name = f"{template.name}.{k + 1}"
+        made.append(Template(name, own, (literal,), where, (*sides[k], *sample), span=template.span))
+    return Split(template, tuple(made), tuple(len(side) for side in sides), tuple(places), relations, sort)
+
+
+def _number(literals: Sequence[Expression]) -> str:
+    return "the two" if len(literals) == 2 else "the three"
+
+
+def _relation(part: Expression, first: set[str], second: set[str]) -> KeyRelation:
+    """What a condition on a key of each of two sides says; `ANY` where it is another condition."""
+    match part:
+        case Comparison("<", Name(a), Name(b)) if a in first and b in second:
+            return KeyRelation.ASCENDING
+        case Comparison(">", Name(a), Name(b)) if a in second and b in first:
+            return KeyRelation.ASCENDING
+        case Comparison("!=", Name(), Name()):
+            return KeyRelation.DISTINCT
+    return KeyRelation.ANY
+
+
+def parents_of(split: Split, splits: Sequence[Split]) -> list[tuple[int, tuple[int, int]]]:
+    """The declarations of pairs that two of three literals stand in: their places among all, and which sides the two are.
+
+    Raises:
+        UsageError: where there are none.
+    """
+    found = []
+    for number, pairs in enumerate(splits):
+        if len(pairs.sides) == 2:
+            wanted = pairs.literals((0, 1))
+            found += [(number, at) for at in permutations(range(3), 2) if split.literals(at) == wanted]
+    if not found:
+        first, second, _ = (expression(side.over[0]) for side in split.sides)
+        message = f"candidates '{split.template.name}' are triples, and no two of their literals are declared as pairs"
+        hint = f"triples grow from chosen pairs: declare candidates over two of the three, such as {first} and {second}"
+        raise UsageError(Diagnostic("E393", message, split.template.span, hint))
+    return found

@@ -1,0 +1,315 @@
+"""Propagation through gated pairs of binary nodes, and its adjoint: every message is one number, a difference of logs.
+
+What a pair with log potentials g t says to its second node is, with E = exp(cavity of the first node),
+
+    log(a (1 + E b r) / (1 + E b)),    a = exp(g (t01 - t00)), b = exp(g (t10 - t00)), r = exp(g (t00 - t01 - t10 + t11)),
+
+and to its first the same with a and b exchanged. These three are made once for all iterations; of an iteration only E is kept
+for the way back. `LANES` pairs stand beside each other in *rows*, each row of one quantity; a chunk of them is one stretch of
+memory, whose offsets the compiler knows: it needs no test of whether rows overlap, and every loop over lanes is vectorised.
+Only the gathers of node sums and the additions to them are one by one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import float32, float64, int64
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.gated_layout import LANES, SLOTS
+from relcrf.kernels.gated_losses import LOSS, loss_of_odds
+from relcrf.kernels.lane_vectors import GROUP, add_group, subtract_group
+from relcrf.kernels.vector_math import exp, exp_like, log_like
+
+A, B, R, TO_FIRST, TO_SECOND, D_A, D_B, D_R = (lanes * LANES for lanes in range(8))
+"""Where the rows of a chunk begin. Those of the messages have on the way back the derivatives by them, then those by the
+cavities of the same ends; the last three have the derivatives by log a, log b and log r."""
+CHUNK = 8 * LANES
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+WIDEST32, WIDEST64 = 13.0, 150.0
+"""Differences between two cells of a row or column, times the gate, up to which all that is made here is a normal number."""
+MOST32, MOST64 = WIDEST32 + 17.0, WIDEST64 + 38.0
+"""Cavities are cut off here. 1 + exp(-17) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
+same message as one farther away."""
+
+FAST = {"error_model": "numpy", "fastmath": {"contract"}}
+"""Of all that follow: products may be joined with sums."""
+
+inner = kernel(**FAST, _nrt=False, forceinline=True)
+"""Put into what calls it, with no references counted: else the calls take as long as the work."""
+
+
+@inner
+def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
+    """Makes a, b and r of a block's pairs; messages are uniform."""
+    lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
+    zero = work.dtype.type(0)
+    for s in range(U(0), n, U(LANES)):
+        o = s * U(8)
+        for i in range(U(LANES)):
+            pair = U(slots.pair[lo + s + i])
+            g = gate[pair]
+            c = U(3) * U(slots.table_of[pair])
+            work[o + i] = g * contrasts[c]
+            work[o + U(B) + i] = g * contrasts[c + U(1)]
+            work[o + U(R) + i] = g * contrasts[c + U(2)]
+        for i in range(U(TO_FIRST)):
+            work[o + i] = exp_like(work[o + i])
+        for i in range(U(TO_FIRST), U(CHUNK)):
+            work[o + i] = zero
+
+
+@inner
+def _take(slots, s, o, total, work, out, e):  # type: ignore[no-untyped-def]
+    """Of a chunk, what each end's node has in all but from this pair: the first ends' to `out[e:]`, then the others'."""
+    for k in range(U(0), U(LANES), U(GROUP)):
+        if slots.in_step[(s + k) // U(GROUP)]:
+            subtract_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k, out, e + k)
+            subtract_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k, out, e + U(LANES) + k)
+        else:
+            for i in range(k, k + U(GROUP)):
+                out[e + i] = total[U(slots.first[s + i])] - work[o + U(TO_FIRST) + i]
+                out[e + U(LANES) + i] = total[U(slots.second[s + i])] - work[o + U(TO_SECOND) + i]
+
+
+@inner
+def _give(slots, s, o, work, total):  # type: ignore[no-untyped-def]
+    """Adds the rows of a chunk's ends to their nodes."""
+    for k in range(U(0), U(LANES), U(GROUP)):
+        if slots.in_step[(s + k) // U(GROUP)]:
+            add_group(total, U(slots.first[s + k]), work, o + U(TO_FIRST) + k)
+            add_group(total, U(slots.second[s + k]), work, o + U(TO_SECOND) + k)
+        else:
+            for i in range(k, k + U(GROUP)):
+                total[U(slots.first[s + i])] += work[o + U(TO_FIRST) + i]
+                total[U(slots.second[s + i])] += work[o + U(TO_SECOND) + i]
+
+
+@inner
+def _send(o, e, most, odds, work):  # type: ignore[no-untyped-def]
+    """New messages of a chunk from its cavities in `odds[e:]`, in whose place their exponentials are left."""
+    one = work.dtype.type(1)
+    for i in range(U(2 * LANES)):
+        c = odds[e + i]
+        c = c if c < most else most
+        c = c if c > -most else -most
+        odds[e + i] = exp_like(c)
+    for i in range(U(LANES)):
+        x, y = odds[e + i], odds[e + U(LANES) + i]
+        a, b, r = work[o + i], work[o + U(B) + i], work[o + U(R) + i]
+        x_b, y_a = x * b, y * a
+        without_x, without_y = one + x_b, one + y_a
+        inverse = one / (without_x * without_y)
+        work[o + U(TO_SECOND) + i] = log_like(a * ((one + x_b * r) * (without_y * inverse)))
+        work[o + U(TO_FIRST) + i] = log_like(b * ((one + y_a * r) * (without_x * inverse)))
+
+
+@inner
+def _send_back(o, e, odds, work):  # type: ignore[no-untyped-def]
+    """From the derivatives by a chunk's messages those by its cavities, in the same rows, and by log a, log b and log r."""
+    one = work.dtype.type(1)
+    for i in range(U(LANES)):
+        x, y = odds[e + i], odds[e + U(LANES) + i]
+        a, b, r = work[o + i], work[o + U(B) + i], work[o + U(R) + i]
+        to_first, to_second = work[o + U(TO_FIRST) + i], work[o + U(TO_SECOND) + i]
+        x_b, y_a = x * b, y * a
+        without_x, without_y = one + x_b, one + y_a
+        to_second_x = to_second * x_b / (without_x * (one + x_b * r))
+        to_first_y = to_first * y_a / (without_y * (one + y_a * r))
+        from_first, from_second = to_second_x * (r - one), to_first_y * (r - one)
+        work[o + U(D_A) + i] += to_second + from_second
+        work[o + U(D_B) + i] += to_first + from_first
+        work[o + U(D_R) + i] += r * (to_second_x * without_x + to_first_y * without_y)
+        work[o + U(TO_FIRST) + i] = from_first
+        work[o + U(TO_SECOND) + i] = from_second
+
+
+@inner
+def _copy(n, source, out):  # type: ignore[no-untyped-def]
+    for i in range(U(n)):
+        out[i] = source[i]
+
+
+@inner
+def _forward(slots, block, n_nodes, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # type: ignore[no-untyped-def]  # fmt: skip
+    """All iterations of a block; what its nodes have in the end is left in `total`.
+
+    Args:
+        n_nodes: of the block, with the one that empty slots are of.
+        kept: 1 where `odds` is to have every iteration's cavities, else 0.
+        base: the odds of each of the block's nodes alone. total, following: overwritten, as long.
+    """
+    _open(slots, block, contrasts, gate, work)
+    lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
+    _copy(n_nodes, base, total)
+    for t in range(n_iterations):
+        _copy(n_nodes, base, following)
+        for s in range(U(0), n, U(LANES)):
+            o, e = U(8) * s, U(2) * (U(t * kept) * n + s)
+            _take(slots, lo + s, o, total, work, odds, e)
+            _send(o, e, most, odds, work)
+            _give(slots, lo + s, o, work, following)
+        _copy(n_nodes, following, total)
+
+
+@inner
+def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, odds, work):  # type: ignore[no-untyped-def]
+    """From the derivatives by what nodes have in the end, in `d_total`, those by their own odds, and those of `_send_back`."""
+    lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
+    zero = work.dtype.type(0)
+    for s in range(U(0), n, U(LANES)):
+        for i in range(U(TO_FIRST), U(D_A)):
+            work[U(8) * s + i] = zero
+    _copy(n_nodes, d_total, d_base)
+    for t in range(n_iterations - 1, -1, -1):
+        for v in range(U(n_nodes)):
+            following[v] = zero
+        for s in range(U(0), n, U(LANES)):
+            o = U(8) * s
+            _take(slots, lo + s, o, d_total, work, work, o + U(TO_FIRST))
+            _send_back(o, U(2) * (U(t) * n + s), odds, work)
+            _give(slots, lo + s, o, work, following)
+        for v in range(U(n_nodes)):
+            d_base[v] += following[v]
+            d_total[v] = following[v]
+
+
+@inner
+def _longest(start, lo, hi):  # type: ignore[no-untyped-def]
+    n = 0
+    for block in range(lo, hi):
+        n = max(n, start[block + 1] - start[block])
+    return n
+
+
+@inner
+def _base(slots, block, nodes, base):  # type: ignore[no-untyped-def]
+    """The block's nodes' own odds, and 0 for the node that empty slots are of. Returns how many there are, with that one."""
+    n = slots.node_start[block + 1] - slots.node_start[block]
+    for v in range(n):
+        state = 2 * slots.node[slots.node_start[block] + v]
+        base[v] = nodes[state + 1] - nodes[state]
+    base[n] = 0.0
+    return n + 1
+
+
+def _types(real: Any) -> tuple[Any, ...]:
+    given = read_only(real[::1])
+    return int64, int64, SLOTS, given, given, given, int64
+
+
+@kernel(*((*_types(real), real[::1]) for real in (float32, float64)), **FAST)
+def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, beliefs):  # type: ignore[no-untyped-def]
+    """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
+    real = nodes.dtype.type
+    work = np.empty(8 * _longest(slots.slot_start, lo, hi), nodes.dtype)
+    odds = np.empty(2 * _longest(slots.slot_start, lo, hi), nodes.dtype)
+    n_nodes = _longest(slots.node_start, lo, hi) + 1
+    base, total, following = (
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+    )
+    most = real(MOST32 if nodes.itemsize == 4 else MOST64)
+    for block in range(lo, hi):
+        n = _base(slots, block, nodes, base)
+        _forward(slots, block, n, contrasts, gate, n_iterations, 0, most, base, total, following, odds, work)
+        for v in range(n - 1):
+            state = 2 * slots.node[slots.node_start[block] + v]
+            small = exp(-abs(float64(total[v])))
+            low = 1 if total[v] < 0 else 0
+            beliefs[state + low] = small / (1.0 + small)
+            beliefs[state + 1 - low] = 1.0 / (1.0 + small)
+
+
+@kernel(
+    *((*_types(real), LOSS, real[::1], float64[::1], int64, real[::1], real[::1]) for real in (float32, float64)),
+    **FAST,
+)
+def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Beliefs of blocks lo..hi-1, their loss, and its derivatives; all real arrays are float32 or all are float64.
+
+    Args:
+        slots: see `Slots`. nodes: log potentials, shape (2 * n_nodes,); one of a node's two may be -inf.
+        contrasts: the logs of a, b and r of each table at gate 1, flat, shape (3 * n_tables,).
+        gate: shape (n_pairs,). n_iterations: 0 or more. loss: see `Loss`.
+        d_nodes, d_gate, beliefs: overwritten where the blocks' nodes and pairs are.
+        d_contrasts: added to; that of table t begins at 3 * t - origin.
+
+    Returns:
+        the loss of all their nodes.
+    """
+    real = nodes.dtype.type
+    n_slots = _longest(slots.slot_start, lo, hi)
+    work = np.empty(8 * n_slots, nodes.dtype)
+    odds = np.empty(2 * n_iterations * n_slots, nodes.dtype)
+    n_nodes = _longest(slots.node_start, lo, hi) + 1
+    base, total, following = (
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+        np.empty(n_nodes, nodes.dtype),
+    )
+    most = real(MOST32 if nodes.itemsize == 4 else MOST64)
+    value = 0.0
+    for block in range(lo, hi):
+        n = _base(slots, block, nodes, base)
+        _forward(slots, block, n, contrasts, gate, n_iterations, 1, most, base, total, following, odds, work)
+        for v in range(n - 1):
+            node = slots.node[slots.node_start[block] + v]
+            lost, slope, small = loss_of_odds(loss, node, 2 * node, float64(total[v]))
+            low = 1 if total[v] < 0 else 0
+            beliefs[2 * node + low] = small
+            beliefs[2 * node + 1 - low] = 1.0 - small
+            value += lost
+            total[v] = slope
+        total[n - 1] = 0.0
+        _backward(slots, block, n, n_iterations, base, total, following, odds, work)
+        for v in range(n - 1):
+            node = slots.node[slots.node_start[block] + v]
+            d_nodes[2 * node] = -base[v]
+            d_nodes[2 * node + 1] = base[v]
+        _close(slots, block, contrasts, gate, work, d_contrasts, U(origin), d_gate)
+    return value
+
+
+@inner
+def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):  # type: ignore[no-untyped-def]
+    """From the derivatives by log a, b and r those by the gates and the tables."""
+    lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
+    for s in range(U(0), n_pairs, U(GROUP)):
+        o = s // U(LANES) * U(CHUNK) + s % U(LANES)
+        if slots.one_table[(lo + s) // U(GROUP)] and s + U(GROUP) <= n_pairs:
+            c = U(3) * U(slots.table_of[U(slots.pair[lo + s])])
+            d_a, d_b, d_r = 0.0, 0.0, 0.0
+            for i in range(U(GROUP)):
+                pair = U(slots.pair[lo + s + i])
+                g = gate[pair]
+                d_gate[pair] = _by_gate(contrasts, c, work, o + i)
+                d_a += g * work[o + U(D_A) + i]
+                d_b += g * work[o + U(D_B) + i]
+                d_r += g * work[o + U(D_R) + i]
+            d_contrasts[c - origin] += d_a
+            d_contrasts[c - origin + U(1)] += d_b
+            d_contrasts[c - origin + U(2)] += d_r
+        else:
+            for i in range(min(U(GROUP), n_pairs - s)):
+                pair = U(slots.pair[lo + s + i])
+                c, g = U(3) * U(slots.table_of[pair]), gate[pair]
+                d_gate[pair] = _by_gate(contrasts, c, work, o + i)
+                d_contrasts[c - origin] += g * work[o + U(D_A) + i]
+                d_contrasts[c - origin + U(1)] += g * work[o + U(D_B) + i]
+                d_contrasts[c - origin + U(2)] += g * work[o + U(D_R) + i]
+
+
+@inner
+def _by_gate(contrasts, c, work, at):  # type: ignore[no-untyped-def]
+    return (
+        work[at + U(D_A)] * contrasts[c]
+        + work[at + U(D_B)] * contrasts[c + U(1)]
+        + work[at + U(D_R)] * contrasts[c + U(2)]
+    )

@@ -1,0 +1,121 @@
+"""Losses of beliefs, node by node, and how they change with the logs that beliefs are made of."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import float64, int32, int64, types
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.threads import frozen
+from relcrf.kernels.vector_math import exp
+
+LINEAR, SQUARED_ERROR, CROSS_ENTROPY = 0, 1, 2
+
+
+class Loss(NamedTuple):
+    """A loss; `linear`, `squared_error` and `cross_entropy` make one.
+
+    Args:
+        kind: one of the three above.
+        observed, weight: shape (n_nodes,), int32 and float64; empty of a linear one.
+        slope: shape (n_states,), float64; empty of the others.
+    """
+
+    kind: int
+    observed: np.ndarray
+    weight: np.ndarray
+    slope: np.ndarray
+
+
+LOSS = types.NamedTuple([int64, read_only(int32[::1]), read_only(float64[::1]), read_only(float64[::1])], Loss)
+
+
+def linear(slope: np.ndarray) -> Loss:
+    """The sum of `slope * beliefs`, flat over states: of any other loss, its derivative by the beliefs gives its gradient."""
+    return Loss(LINEAR, frozen(np.empty(0), np.int32), frozen(np.empty(0), np.float64), frozen(slope, np.float64))
+
+
+def squared_error(observed: np.ndarray, weight: np.ndarray) -> Loss:
+    """Half the sum over states of (belief - 1 where observed)^2, times the node's weight; with two states (b(1) - y)^2.
+
+    Args:
+        observed: the right state of each node, shape (n_nodes,); not looked at where the weight is 0.
+        weight: shape (n_nodes,); 0 of a node that is no output.
+    """
+    return _of_nodes(SQUARED_ERROR, observed, weight)
+
+
+def cross_entropy(observed: np.ndarray, weight: np.ndarray) -> Loss:
+    """-log of the observed state's belief, times the node's weight; arguments as of `squared_error`."""
+    return _of_nodes(CROSS_ENTROPY, observed, weight)
+
+
+def _of_nodes(kind: int, observed: np.ndarray, weight: np.ndarray) -> Loss:
+    state = np.where(np.asarray(weight) != 0.0, observed, 0)
+    return Loss(kind, frozen(state, np.int32), frozen(weight, np.float64), frozen(np.empty(0), np.float64))
+
+
+@kernel(error_model="numpy")
+def loss_of_odds(loss, node, start, odds):  # type: ignore[no-untyped-def]
+    """Of a binary node whose states begin at `start` and whose beliefs differ in their logs by `odds`, state 1 less state 0.
+
+    Returns:
+        its loss, the derivative by the odds, and the smaller belief; all float64.
+    """
+    small = exp(-abs(odds))
+    large = 1.0 / (1.0 + small)
+    small *= large
+    one, zero = (large, small) if odds >= 0.0 else (small, large)
+    if loss.kind == LINEAR:
+        low, high = loss.slope[start], loss.slope[start + 1]
+        return low * zero + high * one, (high - low) * large * small, small
+    weight = loss.weight[node]
+    if weight == 0.0:
+        return 0.0, 0.0, small
+    wrong = zero if loss.observed[node] == 1 else one
+    sign = -1.0 if loss.observed[node] == 1 else 1.0
+    if loss.kind == SQUARED_ERROR:
+        return weight * wrong * wrong, sign * weight * 2.0 * wrong * large * small, small
+    return weight * (max(sign * odds, 0.0) - np.log(large)), sign * weight * wrong, small
+
+
+@kernel(error_model="numpy")
+def loss_of_beliefs(loss, node, start, beliefs, logs, slope):  # type: ignore[no-untyped-def]
+    """Of a node of any cardinality.
+
+    Args:
+        start: where its states begin. beliefs, logs: its probabilities and their logs, shape (k,).
+        slope: overwritten by the derivatives by the logs of what beliefs are proportional to, shape (k,).
+
+    Returns:
+        its loss.
+    """
+    k = len(beliefs)
+    if loss.kind == LINEAR:
+        value = 0.0
+        for x in range(k):
+            value += loss.slope[start + x] * beliefs[x]
+        for x in range(k):
+            slope[x] = beliefs[x] * (loss.slope[start + x] - value)
+        return value
+    weight = loss.weight[node]
+    slope[:] = 0.0
+    if weight == 0.0:
+        return 0.0
+    observed = loss.observed[node]
+    if loss.kind == CROSS_ENTROPY:
+        for x in range(k):
+            slope[x] = weight * beliefs[x]
+        slope[observed] -= weight
+        return -weight * logs[observed]
+    value, mean = 0.0, 0.0
+    for x in range(k):
+        error = beliefs[x] - (1.0 if x == observed else 0.0)
+        value += 0.5 * weight * error * error
+        mean += weight * error * beliefs[x]
+    for x in range(k):
+        error = beliefs[x] - (1.0 if x == observed else 0.0)
+        slope[x] = beliefs[x] * (weight * error - mean)
+    return value

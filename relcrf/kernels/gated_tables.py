@@ -1,0 +1,265 @@
+"""Propagation through gated pairs of nodes of any cardinality, and its adjoint: messages in logs, in float64.
+
+Every sum is taken beside its largest term, so that log potentials of any size do no harm. Of each iteration the messages and
+the sums of the nodes are kept; what messages were made of is made again on the way back.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import float64, int64
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.gated_layout import SLOTS
+from relcrf.kernels.gated_losses import LOSS, loss_of_beliefs
+from relcrf.kernels.vector_math import exp
+
+GIVEN, FLAT, INDEX = read_only(float64[::1]), float64[::1], read_only(int64[::1])
+
+
+class Places(NamedTuple):
+    """Of one block: where the states of its nodes and the messages of its pairs begin, to the first node, then to the second.
+
+    Args:
+        state: shape (n_nodes of the block + 1,), int64. message: shape (n_pairs of the block + 1,), int64.
+    """
+
+    state: np.ndarray
+    message: np.ndarray
+
+
+compiled = kernel(error_model="numpy")
+
+
+@compiled
+def _places(slots, block, state_start):  # type: ignore[no-untyped-def]
+    n_nodes = slots.node_start[block + 1] - slots.node_start[block]
+    n_pairs = slots.pair_start[block + 1] - slots.pair_start[block]
+    state, message = np.zeros(n_nodes + 1, np.int64), np.zeros(n_pairs + 1, np.int64)
+    for v in range(n_nodes):
+        node = slots.node[slots.node_start[block] + v]
+        state[v + 1] = state[v] + state_start[node + 1] - state_start[node]
+    for p in range(n_pairs):
+        first, second = slots.first[slots.slot_start[block] + p], slots.second[slots.slot_start[block] + p]
+        size = state[first + 1] - state[first] + state[second + 1] - state[second]
+        message[p + 1] = message[p] + size
+    return Places(state, message)
+
+
+@compiled
+def _own(slots, block, state_start, places, nodes, out):  # type: ignore[no-untyped-def]
+    """Brings the flat numbers of a block's nodes together."""
+    for v in range(len(places.state) - 1):
+        there = state_start[slots.node[slots.node_start[block] + v]]
+        for x in range(places.state[v + 1] - places.state[v]):
+            out[places.state[v] + x] = nodes[there + x]
+
+
+@compiled
+def _through(cavity, gate, table, step, other_step, out):  # type: ignore[no-untyped-def]
+    """`out[y]` is the log of the sum over x of exp(cavity[x] + gate * table[x * step + y * other_step])."""
+    for y in range(len(out)):
+        top = -np.inf
+        for x in range(len(cavity)):
+            top = max(top, cavity[x] + gate * table[x * step + y * other_step])
+        total = 0.0
+        for x in range(len(cavity)):
+            total += exp(cavity[x] + gate * table[x * step + y * other_step] - top)
+        out[y] = top + np.log(total)
+
+
+@compiled
+def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):  # type: ignore[no-untyped-def]
+    """The adjoint of `_through`: overwrites `d_cavity`, adds to `d_table`. Returns the derivative by the gate."""
+    _through(cavity, gate, table, step, other_step, out)
+    d_gate = 0.0
+    for x in range(len(cavity)):
+        d_cavity[x] = 0.0
+        for y in range(len(out)):
+            cell = x * step + y * other_step
+            share = d_out[y] * exp(cavity[x] + gate * table[cell] - out[y])
+            d_cavity[x] += share
+            d_gate += share * table[cell]
+            d_table[cell] += share * gate
+    return d_gate
+
+
+@compiled
+def _pair(slots, block, places, p, table_start):  # type: ignore[no-untyped-def]
+    """Of a block's pair p: itself, where its nodes' states, its messages to each and its table begin, and the cardinalities."""
+    slot = slots.slot_start[block] + p
+    first, second = slots.first[slot], slots.second[slot]
+    k, n = places.state[first + 1] - places.state[first], places.state[second + 1] - places.state[second]
+    pair = slots.pair[slot]
+    to_first = places.message[p]
+    return (
+        pair,
+        places.state[first],
+        places.state[second],
+        to_first,
+        to_first + k,
+        table_start[slots.table_of[pair]],
+        k,
+        n,
+    )
+
+
+@compiled
+def _cavity(total, message, at, place, k, out):  # type: ignore[no-untyped-def]
+    for x in range(k):
+        out[x] = total[at + x] - message[place + x]
+
+
+@compiled
+def _lower(message):  # type: ignore[no-untyped-def]
+    """Makes the largest entry 0."""
+    top = message.max()
+    for x in range(len(message)):
+        message[x] -= top
+
+
+@compiled
+def _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity):  # type: ignore[no-untyped-def]
+    """All iterations of a block.
+
+    Args:
+        own: the nodes' log potentials. cavity: room for a node's states.
+        totals, messages: overwritten; iteration t is in row t modulo the number of rows.
+
+    Returns:
+        the last row.
+    """
+    n_rows = len(totals)
+    totals[0] = own
+    messages[0] = 0.0
+    for t in range(n_iterations):
+        total, message = totals[t % n_rows], messages[t % n_rows]
+        following, new = totals[(t + 1) % n_rows], messages[(t + 1) % n_rows]
+        following[:] = own
+        for p in range(len(places.message) - 1):
+            pair, first, second, to_first, to_second, cell, k, n = _pair(slots, block, places, p, table_start)
+            table = tables[cell : cell + k * n]
+            _cavity(total, message, first, to_first, k, cavity)
+            _through(cavity[:k], gate[pair], table, n, 1, new[to_second : to_second + n])
+            _cavity(total, message, second, to_second, n, cavity)
+            _through(cavity[:n], gate[pair], table, 1, n, new[to_first : to_first + k])
+            _lower(new[to_second : to_second + n])
+            _lower(new[to_first : to_first + k])
+            for x in range(k):
+                following[first + x] += new[to_first + x]
+            for y in range(n):
+                following[second + y] += new[to_second + y]
+    return n_iterations % n_rows
+
+
+@compiled
+def _backward(slots, block, places, table_start, tables, gate, n_iterations, totals, messages, d_own, room, d_tables, origin, d_gate):  # type: ignore[no-untyped-def]  # fmt: skip
+    """From the derivatives by what nodes have in the end, in `d_own`, those by their log potentials, there, and all others.
+
+    Args:
+        room: shape (3, largest cardinality).
+    """
+    d_total, following = d_own.copy(), np.empty_like(d_own)
+    d_message = np.zeros(places.message[-1])
+    for t in range(n_iterations - 1, -1, -1):
+        following[:] = 0.0
+        for p in range(len(places.message) - 1):
+            pair, first, second, to_first, to_second, cell, k, n = _pair(slots, block, places, p, table_start)
+            table, d_table = tables[cell : cell + k * n], d_tables[cell - origin : cell - origin + k * n]
+            by_first, by_second = d_message[to_first : to_first + k], d_message[to_second : to_second + n]
+            for x in range(k):
+                by_first[x] = d_total[first + x] - by_first[x]
+            for y in range(n):
+                by_second[y] = d_total[second + y] - by_second[y]
+            _cavity(totals[t], messages[t], first, to_first, k, room[0])
+            g = gate[pair]
+            d_gate[pair] += _through_back(room[0, :k], g, table, n, 1, room[1, :n], by_second, room[2, :k], d_table)
+            _cavity(totals[t], messages[t], second, to_second, n, room[0])
+            d_gate[pair] += _through_back(room[0, :n], g, table, 1, n, room[1, :k], by_first, by_second, d_table)
+            by_first[:] = room[2, :k]
+            for x in range(k):
+                following[first + x] += by_first[x]
+            for y in range(n):
+                following[second + y] += by_second[y]
+        d_total[:] = following
+        d_own += following
+
+
+@compiled
+def _normalise(logs, beliefs):  # type: ignore[no-untyped-def]
+    """Takes from the logs that of the sum of their exponentials, which becomes 1."""
+    _lower(logs)
+    total = 0.0
+    for x in range(len(logs)):
+        total += exp(logs[x])
+    rest = np.log(total)
+    for x in range(len(logs)):
+        logs[x] -= rest
+        beliefs[x] = exp(logs[x])
+
+
+@compiled
+def _widest(state_start):  # type: ignore[no-untyped-def]
+    k = 0
+    for v in range(len(state_start) - 1):
+        k = max(k, state_start[v + 1] - state_start[v])
+    return k
+
+
+HEAD = (int64, int64, SLOTS, INDEX, INDEX, GIVEN, GIVEN, GIVEN, int64)
+
+
+@kernel((*HEAD, FLAT), error_model="numpy")
+def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate, n_iterations, beliefs):  # type: ignore[no-untyped-def]
+    """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
+    cavity = np.empty(_widest(state_start))
+    for block in range(lo, hi):
+        places = _places(slots, block, state_start)
+        own = np.empty(places.state[-1])
+        _own(slots, block, state_start, places, nodes, own)
+        totals, messages = np.empty((2, len(own))), np.empty((2, places.message[-1]))
+        last = _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity)
+        for v in range(len(places.state) - 1):
+            node = slots.node[slots.node_start[block] + v]
+            _normalise(
+                totals[last, places.state[v] : places.state[v + 1]], beliefs[state_start[node] : state_start[node + 1]]
+            )
+
+
+@kernel((*HEAD, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")
+def adjoint_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate, n_iterations, loss, d_nodes, d_tables, origin, d_gate, beliefs):  # type: ignore[no-untyped-def]  # fmt: skip
+    """Beliefs of blocks lo..hi-1, their loss, and its derivatives.
+
+    Args:
+        slots: see `Slots`. state_start, table_start: where the states of each node, and each table, begin.
+        nodes, tables: log potentials; those of nodes may be -inf, but not all of one node.
+        gate: shape (n_pairs,). n_iterations: 0 or more. loss: see `Loss`.
+        d_nodes, beliefs: overwritten where the blocks' nodes are.
+        d_gate: added to. d_tables: added to; cell c of `tables` is its c - origin.
+
+    Returns:
+        the loss of all their nodes.
+    """
+    room = np.empty((3, _widest(state_start)))
+    value = 0.0
+    for block in range(lo, hi):
+        places = _places(slots, block, state_start)
+        own = np.empty(places.state[-1])
+        _own(slots, block, state_start, places, nodes, own)
+        totals = np.empty((n_iterations + 1, len(own)))
+        messages = np.empty((n_iterations + 1, places.message[-1]))
+        _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, room[0])
+        for v in range(len(places.state) - 1):
+            node, here = slots.node[slots.node_start[block] + v], slice(places.state[v], places.state[v + 1])
+            start, logs = state_start[node], totals[n_iterations, here]
+            belief = beliefs[start : state_start[node + 1]]
+            _normalise(logs, belief)
+            value += loss_of_beliefs(loss, node, start, belief, logs, own[here])
+        _backward(slots, block, places, table_start, tables, gate, n_iterations, totals, messages, own, room, d_tables, origin, d_gate)  # fmt: skip
+        for v in range(len(places.state) - 1):
+            start = state_start[slots.node[slots.node_start[block] + v]]
+            for x in range(places.state[v + 1] - places.state[v]):
+                d_nodes[start + x] = own[places.state[v] + x]
+    return value

@@ -1,0 +1,240 @@
+"""Empirical risk of what a few iterations of belief propagation say, with gates on factors, and what its messages cost.
+
+The risk is the mean loss of the labelled variables' beliefs, plus the price of messages times how many are sent for each of
+them. Its gradient is exact: it goes back through the iterations (`kernels.gated_pairs`), and on to the weights of the
+factors and of the gates.
+
+A gate that is open with probability p raises its factor to p; in learning to p s, and its messages count s, where
+s = sigmoid(steepness (logit p - logit threshold)) is close to whether it is above the threshold. In use factors below the
+threshold are left out.
+
+Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), sections 3 and 4; Stoyanov,
+Ropson & Eisner (2011).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.sparse import csc_array, csr_array
+from scipy.special import expit, logit
+
+from relcrf.graph.gated_graph import GatedGraph
+from relcrf.kernels.gated_losses import Loss, cross_entropy, linear, squared_error
+from relcrf.kernels.gated_pairs import Adjoint, Layout, Real, adjoint, lay_out, propagate
+
+LOSSES = ("squared", "cross-entropy", "f")
+
+
+class Openness(NamedTuple):
+    """Of each gated factor: the exponent, what share of its messages counts, and both derivatives by the log odds."""
+
+    exponent: np.ndarray
+    counted: np.ndarray
+    d_exponent: np.ndarray
+    d_counted: np.ndarray
+
+
+class Found(NamedTuple):
+    """What inference with gates that are open or not gives.
+
+    Args:
+        beliefs: flat over the nodes' states.
+        messages: how many were sent.
+        open: which gated factors took part, bool.
+    """
+
+    beliefs: np.ndarray
+    messages: int
+    open: np.ndarray
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    Args:
+        loss: `squared`: half the sum over states of (belief - 1 where true)^2. `cross-entropy`. `f`: 1 less the F measure of
+            the beliefs, of state 1 where there are two, else the mean over states.
+        price: of a message.
+        iterations: of belief propagation.
+        threshold: of a gate's probability, in learning. steepness: see the module.
+        gated: whether factors have gates; else all are open.
+        real: of the arithmetic, where it can be.
+    """
+
+    loss: str = "squared"
+    price: float = 0.0
+    iterations: int = 3
+    threshold: float = 0.5
+    steepness: float = 1.0
+    gated: bool = True
+    real: Real = "float64"
+
+
+@dataclass(frozen=True, eq=False)
+class Risk:
+    """The risk of some examples, as a function of the weights of factors and then of gates.
+
+    Args:
+        gates: the features of the folded factors' gates and then of the pairs', shape (n_gated, n_gate_weights).
+        states: the true state of each node, shape (n_nodes,).
+        asked: nodes whose beliefs have a loss, shape (n_nodes,), bool.
+    """
+
+    graph: GatedGraph
+    gates: csr_array
+    states: np.ndarray
+    asked: np.ndarray
+    settings: Settings = Settings()
+
+    @property
+    def n_weights(self) -> int:
+        return self.graph.alone.graph.layout.size
+
+    @property
+    def n_asked(self) -> int:
+        return int(self.asked.sum())
+
+    @cached_property
+    def layout(self) -> Layout:
+        graph = self.graph
+        return lay_out(graph.alone.state_start, graph.pairs.edges, graph.kind, graph.kinds.table_start)
+
+    @cached_property
+    def _gates_by_weight(self) -> csc_array:
+        return csc_array(self.gates.T.tocsc())
+
+    @cached_property
+    def _cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each cell of the folded factors' tables the cell of its node; and the factor that it is of."""
+        folded, start = self.graph.folded, self.graph.alone.state_start
+        factor = np.repeat(np.arange(folded.n_nodes), folded.cardinality)
+        return start[self.graph.node[factor]] + np.arange(len(factor)) - folded.state_start[factor], factor
+
+    @cached_property
+    def messages(self) -> np.ndarray:
+        """How many messages each gated factor sends: one to each free end in each iteration."""
+        ends = np.repeat((1, 2), (self.graph.n_folded, self.graph.n_pairs))
+        return np.asarray(self.settings.iterations * ends, dtype=np.float64)
+
+    def openness(self, point: np.ndarray) -> Openness:
+        """The gates in learning, at weights of shape (n_weights + n_gate_weights,)."""
+        if not self.settings.gated:
+            one, zero = np.ones(len(self.messages)), np.zeros(len(self.messages))
+            return Openness(one, one, zero, zero)
+        z = self.gates @ point[self.n_weights :]
+        p = expit(z)
+        counted = expit(self.settings.steepness * (z - logit(self.settings.threshold)))
+        d_counted = self.settings.steepness * counted * (1.0 - counted)
+        return Openness(p * counted, counted, p * (1.0 - p) * counted + p * d_counted, d_counted)
+
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Value and gradient at weights of shape (n_weights + n_gate_weights,)."""
+        weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
+        gates = self.openness(point)
+        folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
+        nodes = self._nodes(weights, folded, gates.exponent)
+        back = self._back(nodes, tables, gates.exponent[graph.n_folded :])
+        price = self.settings.price / max(self.n_asked, 1)
+        value = back.value + price * float(self.messages @ gates.counted)
+        d_nodes = back.nodes.astype(np.float64)
+        gradient = np.zeros(len(point))
+        graph.alone.add_node_counts(d_nodes, gradient[: self.n_weights])
+        graph.kinds.add_edge_counts(back.tables, gradient[: self.n_weights])
+        cell, factor = self._cells
+        d_cell = d_nodes[cell]
+        graph.folded.add_node_counts(gates.exponent[factor] * d_cell, gradient[: self.n_weights])
+        if self.settings.gated:
+            d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), back.gate))
+            slope = d_exponent * gates.d_exponent + price * self.messages * gates.d_counted
+            gradient[self.n_weights :] = self._gates_by_weight @ slope
+        return value, gradient
+
+    def _nodes(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
+        """The log potentials of the nodes, with the folded factors' as far as their gates let them."""
+        nodes = self.graph.alone.node_log_potentials(weights)
+        cell, factor = self._cells
+        return nodes + np.bincount(cell, exponent[factor] * folded, len(nodes))
+
+    def _back(self, nodes: np.ndarray, tables: np.ndarray, exponent: np.ndarray) -> Adjoint:
+        """The mean loss of the beliefs and its derivatives."""
+        options = (self.settings.iterations, self.settings.real)
+        share = self.asked / max(self.n_asked, 1)
+        if self.settings.loss == "squared":
+            return adjoint(self.layout, nodes, tables, exponent, squared_error(self.states, share), *options)
+        if self.settings.loss == "cross-entropy":
+            return adjoint(self.layout, nodes, tables, exponent, cross_entropy(self.states, share), *options)
+        beliefs = propagate(self.layout, nodes, tables, exponent, *options)
+        value, loss = self._f(beliefs.astype(np.float64))
+        return adjoint(self.layout, nodes, tables, exponent, loss, *options)._replace(value=value)
+
+    def _f(self, beliefs: np.ndarray) -> tuple[float, Loss]:
+        """1 less the F measure of some beliefs, and the same as if it were linear in them."""
+        start, cardinality = self.graph.alone.state_start, self.graph.alone.cardinality
+        slope, value = np.zeros(len(beliefs)), 0.0
+        for k in np.unique(cardinality[self.asked]):
+            nodes = np.flatnonzero(self.asked & (cardinality == k))
+            share = len(nodes) / self.n_asked
+            measured = range(1, 2) if k == 2 else range(k)
+            for state in measured:
+                cell, true = start[nodes] + state, self.states[nodes] == state
+                total = max(float(beliefs[cell].sum() + true.sum()), 1e-12)
+                measure = 2.0 * float(beliefs[cell][true].sum()) / total
+                value += share / len(measured) * (1.0 - measure)
+                slope[cell] = share / len(measured) * (measure - 2.0 * true) / total
+        return value, linear(slope)
+
+    def hard(self, point: np.ndarray, threshold: float, *, skip: bool = True) -> Found:
+        """Inference in which factors whose gates are less open than a threshold are left out, and those that are 0.
+
+        Args:
+            point: weights of factors and of gates. threshold: of the gate's probability.
+            skip: do without them; else they send messages that say nothing, which is quicker for a single time.
+        """
+        weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
+        folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
+        opened = np.concatenate(
+            (_not_zero(folded, graph.folded.state_start), _not_zero(tables, graph.kinds.table_start)[graph.kind])
+        )
+        p = np.ones(len(self.messages))
+        if self.settings.gated:
+            p = expit(self.gates @ point[self.n_weights :])
+            opened &= p >= threshold
+        exponent = np.where(opened, p, 0.0)
+        nodes = self._nodes(weights, folded, exponent)
+        layout, gate = self.layout, exponent[graph.n_folded :]
+        kept = np.flatnonzero(opened[graph.n_folded :])
+        if skip and len(kept) < graph.n_pairs:
+            kind, start = graph.kind[kept], graph.kinds.table_start
+            layout, gate = lay_out(graph.alone.state_start, graph.pairs.edges[kept], kind, start), gate[kept]
+        beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
+        return Found(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
+
+    def judged(self, found: Found) -> tuple[float, float]:
+        """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each of them."""
+        start, n = self.graph.alone.state_start, max(self.n_asked, 1)
+        nodes = np.flatnonzero(self.asked)
+        if self.settings.loss == "f":
+            return self._f(found.beliefs)[0], found.messages / n
+        of_truth = found.beliefs[start[nodes] + self.states[nodes]]
+        if self.settings.loss == "cross-entropy":
+            return -float(np.log(np.maximum(of_truth, 1e-300)).sum()) / n, found.messages / n
+        node = np.repeat(np.arange(len(self.asked)), self.graph.alone.cardinality)
+        squares = np.bincount(node, found.beliefs**2, len(self.asked))[nodes]
+        return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, found.messages / n
+
+    def with_settings(self, **changes: Any) -> Risk:
+        """The same examples under other settings."""
+        other = replace(self, settings=replace(self.settings, **changes))
+        for name in ("layout", "_gates_by_weight", "_cells"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
+
+def _not_zero(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """Which of some flat tables are not 0 throughout, shape (n,), bool."""
+    return np.asarray(np.diff(np.concatenate(([0], np.cumsum(tables != 0.0)))[start]) > 0)

@@ -1,0 +1,229 @@
+"""Descent on small batches of examples, whose whole state can be saved, so that an interrupted run goes on bit for bit.
+
+Sources: Adam is algorithm 1 of Kingma & Ba, Adam: a method for stochastic optimization (2015). Stochastic meta-descent is that of
+Schraudolph, Local gain adaptation in stochastic gradient descent (1999), as Vishwanathan et al., Accelerated training of
+conditional random fields with stochastic gradient methods (2006), equations 6 to 9, train CRFs by it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from relcrf.learning.lbfgs import Objective, State, judged
+
+BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
+"""Value and gradient at a point of shape (n,), of the examples whose numbers are the second argument: a mean over them, to which
+a penalty may be added whole."""
+
+Memory = tuple[np.ndarray, ...]
+"""What a method carries from one batch to the next; arrays of shape (n,)."""
+
+DECAYS = ("none", "cosine", "inverse")
+
+DIFFERENCE = float(np.cbrt(np.finfo(float).eps))
+"""Of central differences: at this distance their truncation and their rounding are about equal."""
+
+
+@dataclass(frozen=True)
+class AbstractStochastic(ABC):
+    """Passes over all examples in batches; one pass is one iteration.
+
+    Each pass has a shuffle of its own, which `seed` and its number tell. In its states, `value` and `gradient` are means over
+    the pass, each batch at the point where it was met; `steps` is the method's memory.
+
+    Args:
+        n_examples: at least 1. batch_size: at least 1; the batches of a pass are as equal as can be, and none is larger.
+        rate: of the first step.
+        decay: how the rate falls: not (`none`); to 0 at the end of the last pass (`cosine`); as 1/t (`inverse`).
+        half_life: passes after which `inverse` has halved the rate.
+        tolerance: converged when the largest component of a pass's mean gradient is below this share of the one at the start.
+        max_iterations: passes; then the status is `not converged`.
+
+    Raises:
+        ValueError: for a number that is too small, or another decay.
+    """
+
+    n_examples: int
+    batch_size: int = 100
+    rate: float = 0.01
+    decay: str = "cosine"
+    half_life: float = 10.0
+    tolerance: float = 1e-4
+    max_iterations: int = 100
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if min(self.n_examples, self.batch_size) < 1 or min(self.rate, self.half_life) <= 0.0:
+            raise ValueError("there must be an example, a batch size, a rate and a half-life above 0")
+        if self.decay not in DECAYS:
+            raise ValueError(f"no decay '{self.decay}'; there are none, cosine and inverse")
+
+    @abstractmethod
+    def remember(self, point: np.ndarray) -> Memory:
+        """What it carries to the first batch."""
+
+    @abstractmethod
+    def move(
+        self, objective: Objective, point: np.ndarray, gradient: np.ndarray, memory: Memory, t: int
+    ) -> tuple[np.ndarray, Memory, int]:
+        """The next point, what is remembered there, and the evaluations that it has spent.
+
+        Args:
+            objective: of the batch. gradient: of the batch at the point.
+            t: batches before this one, in all passes.
+        """
+
+    @property
+    def n_batches(self) -> int:
+        """Of a pass."""
+        return -(-self.n_examples // self.batch_size)
+
+    def batches(self, iteration: int) -> list[np.ndarray]:
+        """The examples of each batch of a pass."""
+        order = np.random.default_rng((self.seed, iteration)).permutation(self.n_examples)
+        return np.array_split(order, self.n_batches)
+
+    def rate_at(self, t: int) -> float:
+        """The rate after `t` batches in all."""
+        passes = t / self.n_batches
+        if self.decay == "inverse":
+            return self.rate / (1.0 + passes / self.half_life)
+        if self.decay == "cosine":
+            return 0.5 * self.rate * (1.0 + float(np.cos(np.pi * min(1.0, passes / self.max_iterations))))
+        return self.rate
+
+    def start(self, evaluate: BatchObjective, point: np.ndarray) -> State:
+        """The state before the first pass: value and gradient are those of all examples at the point."""
+        value, gradient = 0.0, np.zeros(len(point))
+        for batch in np.array_split(np.arange(self.n_examples), self.n_batches):
+            part, slope = evaluate(point, batch)
+            value += part * len(batch) / self.n_examples
+            gradient += slope * (len(batch) / self.n_examples)
+        norm = float(np.abs(gradient).max(initial=0.0))
+        state = State(point, value, gradient, norm, self.remember(point), (), norm, evaluations=self.n_batches)
+        return judged(state, self.tolerance, self.max_iterations)
+
+    def step(self, evaluate: BatchObjective, state: State) -> State:
+        """One pass.
+
+        Where a value, a gradient or a weight is not finite, the status is `diverged`: point and memory are those before the
+        pass, value and norm are what it met.
+        """
+        point, memory, evaluations = state.point, state.steps, state.evaluations
+        value, gradient = 0.0, np.zeros(len(point))
+        for k, batch in enumerate(self.batches(state.iteration)):
+
+            def objective(at: np.ndarray, batch: np.ndarray = batch) -> tuple[float, np.ndarray]:
+                return evaluate(at, batch)
+
+            part, slope = objective(point)
+            largest = float(np.abs(slope).max(initial=0.0))
+            if not np.isfinite([part, largest]).all():
+                return replace(state, value=part, gradient_norm=largest, evaluations=evaluations + 1, status="diverged")
+            value += part * len(batch) / self.n_examples
+            gradient += slope * (len(batch) / self.n_examples)
+            with np.errstate(over="ignore", invalid="ignore"):
+                point, memory, more = self.move(objective, point, slope, memory, state.iteration * self.n_batches + k)
+            evaluations += 1 + more
+            if not all(np.isfinite(array).all() for array in (point, *memory)):
+                return replace(state, value=np.nan, evaluations=evaluations, status="diverged")
+        state = replace(
+            state,
+            point=point,
+            value=value,
+            gradient=gradient,
+            gradient_norm=float(np.abs(gradient).max(initial=0.0)),
+            steps=memory,
+            iteration=state.iteration + 1,
+            evaluations=evaluations,
+        )
+        return judged(state, self.tolerance, self.max_iterations)
+
+    def minimise(
+        self, evaluate: BatchObjective, state: State, judge: Callable[[State], State] = lambda state: state
+    ) -> State:
+        """Makes passes until the status is no longer `running`.
+
+        Args:
+            judge: sees the state after each pass and gives the one to go on with: it may keep what it needs in `kept`, which
+                goes with the state, and end the run with a status of its own, such as `stopped early`.
+        """
+        while state.status == "running":
+            state = judge(self.step(evaluate, state))
+        return state
+
+
+@dataclass(frozen=True)
+class Adam(AbstractStochastic):
+    """Steps along the mean of recent gradients over the root of the mean of their squares, weight by weight.
+
+    Its steps do not depend on the gradient's scale. It remembers both means, without the correction for their start at 0.
+
+    Args:
+        mean, square: shares of the means that are kept from one batch to the next.
+        floor: added to the root, so that weights without a gradient stay.
+    """
+
+    mean: float = 0.9
+    square: float = 0.999
+    floor: float = 1e-8
+
+    def remember(self, point: np.ndarray) -> Memory:
+        return np.zeros(len(point)), np.zeros(len(point))
+
+    def move(
+        self, objective: Objective, point: np.ndarray, gradient: np.ndarray, memory: Memory, t: int
+    ) -> tuple[np.ndarray, Memory, int]:
+        first = self.mean * memory[0] + (1.0 - self.mean) * gradient
+        second = self.square * memory[1] + (1.0 - self.square) * gradient**2
+        root = np.sqrt(second / (1.0 - self.square ** (t + 1))) + self.floor
+        return point - self.rate_at(t) / (1.0 - self.mean ** (t + 1)) * first / root, (first, second), 0
+
+
+@dataclass(frozen=True)
+class MetaDescent(AbstractStochastic):
+    """Steps along the gradient, each weight at a gain of its own that is itself learned by gradient descent.
+
+    `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = memory v - gain (g + memory H v)`, where v is how w depends on the
+    logarithm of its gain. It remembers gains and v. The gains start at `rate`; a decay multiplies what they are then.
+    Unlike Adam's, both rates depend on the objective's scale.
+
+    Each batch but the first takes two gradients more, see `curved`. One deviation: a gain grows to its double at most, since v is
+    noise where the batch is small, or H is not positive.
+
+    Args:
+        meta_rate: of the gains.
+        memory: how much of v is kept, at most 1.
+    """
+
+    rate: float = 0.1
+    meta_rate: float = 0.1
+    memory: float = 0.99
+
+    def remember(self, point: np.ndarray) -> Memory:
+        return np.full(len(point), self.rate), np.zeros(len(point))
+
+    def move(
+        self, objective: Objective, point: np.ndarray, gradient: np.ndarray, memory: Memory, t: int
+    ) -> tuple[np.ndarray, Memory, int]:
+        gain, v = memory
+        gain = gain * np.clip(1.0 - self.meta_rate * gradient * v, 0.5, 2.0)
+        now = gain * (self.rate_at(t) / self.rate)
+        more = 2 if v.any() else 0
+        bend = curved(objective, point, v) if more else v
+        return point - now * gradient, (gain, self.memory * v - now * (gradient + self.memory * bend)), more
+
+
+def curved(objective: Objective, point: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """The Hessian at a point times a vector v that is not 0, by central differences of the gradient; shape (n,).
+
+    Twice the gradient, at points that are apart along v by `DIFFERENCE` of the point's scale: of a smooth function the relative
+    error is about 1e-9.
+    """
+    distance = DIFFERENCE * max(1.0, float(np.abs(point).max())) / float(np.abs(v).max())
+    ahead, behind = (objective(point + sign * distance * v)[1] for sign in (1.0, -1.0))
+    return np.asarray((ahead - behind) / (2.0 * distance))

@@ -1,0 +1,581 @@
+"""Gates: their features are what plain loops say, in the order of the factors, from every engine and after every detour."""
+
+import json
+import re
+from collections import Counter, defaultdict
+from contextlib import closing
+
+import numpy as np
+import pandas as pd
+import pytest
+from generated import generated
+from ground_graphs import assert_equal_groundings, engine_factors, engine_features, same_array
+from hypothesis import given
+from hypothesis import strategies as st
+from random_models import DATA, DECLARATIONS, NUMBERS, PARTS, frames, naive_model, tables, templates
+
+import relcrf
+from relcrf.columns.growing import file_of
+from relcrf.data.binding import bind
+from relcrf.errors import DataError, ModelError
+from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.graph.features import Dense, Ones, Sparse, Tiled
+from relcrf.grounding import ground as grounding_module
+from relcrf.grounding.engines.postgres import PostgresEngine
+from relcrf.grounding.engines.spark import SparkEngine
+from relcrf.grounding.ground import ground
+from relcrf.grounding.saved import SavedBlocks
+
+OF_A = [number for number in NUMBERS if not re.search(r"\bb\b", number)]
+
+
+def gated(text, source, **options):
+    return ground(bind(relcrf.parse(text).spec, relcrf.Dataset(source)), with_gates=True, **options)
+
+
+def gate_groups(grounding):
+    """For each template with gates, its groups with the features of their gates, and what the gates' weights mean."""
+    found = {info.name: ([], info) for info in grounding.gate_templates}
+    for gates in grounding.gates.groups:
+        group, info = grounding.graph.groups[gates.group], grounding.gate_templates[gates.block]
+        weights = grounding.gates.layout.blocks[gates.block]
+        assert grounding.group_names[gates.group] == info.name == weights.name
+        assert gates.features.n_rows == group.n_factors
+        assert (
+            gates.features.n_features
+            == weights.size
+            == len(info.features) * len(info.keys.values if info.keys else "1")
+        )
+        found[info.name][0].append((group, gates.features))
+    return found
+
+
+# What plain loops say
+
+
+def names(text):
+    """The names of one letter in a text, attributes left out."""
+    return set(re.findall(r"(?<![.\w])[a-z]\b", text))
+
+
+def choices(declaration):
+    """What a gate on one of the random templates and rules may look at."""
+    header = re.match(r"template \w+\((.*?)\)", declaration)
+    if header is None:
+        return ["1", "x.r", "-x.n", "count { q where R(x, q) }"] if re.search(r"\bx\b", declaration) else ["1"]
+    binders = dict(part.strip().split(": ") for part in header[1].split(","))
+    if "a" not in binders:
+        return ["1", "f.r"]
+    others = [f"{name}.r" for name, sort in binders.items() if sort == "F"]
+    numbers = ["1", *OF_A, *others, *(NUMBERS if binders.get("b") == "E" else [])]
+    # A figure binds names of its own: none that the template has bound.
+    taken = names(declaration) - {"a", "b"}
+    numbers = [number for number in numbers if "{" not in number or not names(number) & taken]
+    return [*numbers, "a.w", "a.w"] if len(binders) == 1 else numbers
+
+
+@st.composite
+def gated_templates(draw):
+    """Random templates and rules, each with a gate."""
+    found = []
+    for k in range(draw(st.integers(1, 3))):
+        for text in draw(templates()):
+            declaration = re.sub(r"^(rule(?: hard)?):", r"\1 NAME:", text).replace("NAME", f"t{k}")
+            found.append(declaration)
+            name = re.match(r"template (\w+)|rule.*?(\w+):", declaration)
+            pool = choices(declaration)
+            by = draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3))
+            found.append(f"gate {name[1] or name[2]} by {'a.w' if 'a.w' in by else ', '.join(by)}")
+    return found
+
+
+def rounded(features):
+    return tuple(sorted((place, round(value, 4)) for place, value in features.items() if abs(value) > 1e-9))
+
+
+def compare(data, declarations):
+    """A ground graph and its gates with what plain loops say of each binding."""
+    spec = relcrf.parse(DECLARATIONS + "\n".join(dict.fromkeys(declarations))).spec
+    naive = naive_model(spec, *data)
+    if not naive.domains["W"]:
+        return
+    grounding = ground(bind(spec, relcrf.Dataset(frames(*data))), with_gates=True)
+    assert [info.name for info in grounding.gate_templates] == [
+        name for info in grounding.templates for name in named(spec, info.name)
+    ]
+    found = gate_groups(grounding)
+    for gate in spec.gates:
+        declared = next(d for d in (*spec.templates, *spec.rules) if d.name == gate.template)
+        groups, _ = found[gate.template]
+        expected = list(naive.bound_factors(declared))
+        if expected and len(expected[0][1][0]) > 1:
+            assert joint(grounding, groups, gate) == Counter(
+                (scope, pattern, rounded({(keys, d): value for d, value in enumerate(features)}),
+                 rounded(naive.gate_features(gate, env)))
+                for env, (scope, pattern, keys, features) in expected
+            )  # fmt: skip
+        else:
+            assert unary(grounding, groups, gate) == added_up(naive, gate, expected)
+
+
+def named(spec, weights):
+    """The templates and rules that have these weights, in the order of the model."""
+    both = [d for d in spec.declarations if d in spec.templates or d in spec.rules]
+    return [d.name for d in both if (d.options.weights or d.name) == weights]
+
+
+def joint(grounding, groups, gate):
+    """Every factor with its features and those of its gate."""
+    infos = {info.name: info for info in grounding.gate_templates}
+    found = Counter()
+    for group, features in groups:
+        factors = engine_factors(grounding, group, grounding.templates[group.block])
+        for n, (scope, pattern, entries) in enumerate(factors):
+            found[scope, pattern, rounded(entries), rounded(engine_features(features, infos[gate.template], n))] += 1
+    return found
+
+
+def unary(grounding, groups, gate):
+    """For each variable and pattern the features of its gate; none that are all 0."""
+    infos = {info.name: info for info in grounding.gate_templates}
+    found = defaultdict(Counter)
+    for group, features in groups:
+        factors = engine_factors(grounding, group, grounding.templates[group.block])
+        for n, (scope, pattern, _) in enumerate(factors):
+            for place, value in engine_features(features, infos[gate.template], n).items():
+                found[scope, pattern][place] += value
+    return {at: rounded(features) for at, features in found.items() if rounded(features)}
+
+
+def added_up(naive, gate, expected):
+    """The gates of bindings over one variable, each binding once, however many values a bag gives it."""
+    bindings = {(tuple(env.items()), scope, pattern) for env, (scope, pattern, _, _) in expected}
+    found = defaultdict(Counter)
+    for env, scope, pattern in bindings:
+        for place, value in naive.gate_features(gate, dict(env)).items():
+            found[scope, pattern][place] += value
+    return {at: rounded(features) for at, features in found.items() if rounded(features)}
+
+
+@generated(20)
+@given(tables(), gated_templates())
+def test_gates_are_what_the_model_means(data, declarations):
+    compare(data, declarations)
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+def test_a_gate_looks_at_all_that_features_look_at(data):
+    shapes = [
+        "R(a, b) over a.d, b.d",
+        "R(a, b) over a.d == a.o by a.r",
+        "R(a, m) and R(m, b) over a.d, b.d per a.c by b.r, 1",
+    ]
+    texts = [f"template t{k}(a: E, b: E) where {shapes[k % 3]}" for k in range(len(NUMBERS))]
+    compare(data, texts + [f"gate t{k} by 1, {number}" for k, number in enumerate(NUMBERS)])
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", PARTS)
+def test_every_kind_of_factor_has_gates(data, part):
+    texts = [re.sub(r"^(rule(?: hard)?):", rf"\1 r{k}:", text) for k, text in enumerate(PARTS[part])]
+    gates = []
+    for text in texts:
+        name = re.match(r"template (\w+)|rule.*?(\w+):", text)
+        for_each = [c for c in choices(text) if "{" not in c][:3]
+        gates.append(f"gate {name[1] or name[2]} by {'a.w' if 'a.w' in choices(text) else ', '.join(for_each)}")
+    compare(data, texts + gates)
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+def test_gates_leave_the_graph_as_it_is(data):
+    texts = [*PARTS["singles"][:9], *(text for part in ("overs", "ties", "numbers") for text in PARTS[part])]
+    texts = [re.sub(r"\bt(\d+)", rf"t{k}_\1", text, count=1) for k, text in enumerate(texts)]
+    gates = [f"gate {re.match('template (.*?)[(]', t)[1]} by {choices(t)[-1]}" for t in texts]
+    bound = bind(relcrf.parse(DECLARATIONS + "\n".join(texts + gates)).spec, relcrf.Dataset(frames(*data)))
+    with_gates, without = ground(bound, with_gates=True), ground(bound)
+    assert_equal_groundings(with_gates, without)
+    assert (without.gates, without.gate_templates) == (None, ())
+    assert len(with_gates.gate_templates) == len(texts)
+
+
+# By hand
+
+WEB = """
+domain C = { x, y }
+domain W = open
+entity P { predict c : C  predict s : bool  r : real  n : integer  v : vector  w : bag of W }
+relation L(a: P, b: P) { score: real }
+template prior(p: P) over p.c
+template words(p: P) over p.c by p.w
+template both(p: P) over p.c, p.s
+template linked(a: P, b: P) where L(a, b) over a.c, b.c
+template near(p: P, q: P) where L(p, q) over p.c
+"""
+TABLES = {
+    "p": pd.DataFrame(
+        {"id": [1, 2, 3], "c": ["x", None, "y"], "s": [True] * 3, "r": [0.5, None, -1.0], "n": [1, 2, 3],
+         "v": [[1.0, 2.0], [0.0, 1.0], [3.0, 4.0]], "w": [["u", "u", "v"], [], ["z", "u"]]}
+    ),
+    "l": pd.DataFrame({"a": [1, 1, 2], "b": [2, 3, 3], "score": [1.5, None, 4.0]}),
+}  # fmt: skip
+
+
+def of(gate, tables=TABLES):
+    """The features of the only gate, and what its weights mean."""
+    grounding = gated(WEB + gate, tables)
+    (gates,), (info,) = grounding.gates.groups, grounding.gate_templates
+    assert grounding.graph.groups[gates.group].n_factors == gates.features.n_rows
+    return gates.features, info
+
+
+def test_numbers_stand_as_columns():
+    features, info = of("gate linked by 1, L(a, b).score, -a.n, b.v, count { q where L(q, b) }")
+    assert info.features == ("1", "L(a, b).score", "-a.n", "b.v[0]", "b.v[1]", "count { q where L(q, b) }")
+    assert (info.name, info.patterns, info.keys, info.bindings) == ("linked", ("open",), None, 3)
+    expected = [[1, 1.5, -1, 0, 1, 1], [1, 0, -1, 3, 4, 2], [1, 4, -2, 3, 4, 2]]
+    assert isinstance(features, Dense)
+    assert features.values.tolist() == expected
+
+
+def test_nothing_is_stored_of_the_constant():
+    features, info = of("gate linked by 1")
+    assert features == Ones(3)
+    assert info.features == ("1",)
+    assert of("gate prior by 1")[0] == Ones(3)
+
+
+def test_a_bag_has_a_weight_for_each_value():
+    for name in ("prior", "both"):
+        features, info = of(f"gate {name} by p.w")
+        assert isinstance(features, Sparse)
+        assert info.features == ("p.w",)
+        assert (info.keys.domain, info.keys.values) == ("W", (("u",), ("v",), ("z",)))
+        assert [features.row(n) for n in range(3)] == [[(0, 2), (1, 1)], [], [(0, 1), (2, 1)]]
+
+
+def test_bindings_of_one_variable_add_up_once_each():
+    assert of("gate near by 1, q.n")[0].values.tolist() == [[2, 5], [1, 3]]
+    assert of("gate near by 1")[0].values.tolist() == [[2], [1]]
+    # Page 2 has no words and so no factor; page 1 has two words and is one binding.
+    assert of("gate words by 1, p.n")[0].values.tolist() == [[1, 1], [1, 3]]
+    assert [of("gate words by p.w")[0].row(n) for n in range(2)] == [[(0, 2), (1, 1)], [(0, 1), (2, 1)]]
+
+
+def test_templates_that_share_weights_have_gates_of_their_own():
+    text = (
+        WEB
+        + "template back(a: P, b: P) where L(b, a) over a.c, b.c weights linked\ngate back by a.n\ngate linked by b.n, 1"
+    )
+    grounding = gated(text, TABLES)
+    assert len({group.block for group in grounding.graph.groups[-3:]}) == 2
+    found = {grounding.group_names[g.group]: g.features.values.tolist() for g in grounding.gates.groups}
+    assert found == {"linked": [[2, 1], [3, 1], [3, 1]], "back": [[2], [3], [3]]}
+    assert grounding.gates.layout.size == 3
+    assert grounding.gates.nbytes == 8 * 9
+
+
+def test_of_an_empty_table():
+    tables = {**TABLES, "l": TABLES["l"].iloc[:0]}
+    assert of("gate linked by 1, a.n", tables)[0].values.shape == (0, 2)
+    assert of("gate linked by 1", tables)[0] == Ones(0)
+    assert of("gate near by a.n".replace("a.", "p."), tables)[0].values.shape == (0, 1)
+    tables = {**TABLES, "p": TABLES["p"].iloc[1:2], "l": tables["l"]}
+    for name in ("prior", "both"):
+        features, info = of(f"gate {name} by p.w", tables)
+        assert (features.n_rows, features.n_features, info.keys.values) == (1, 0, ())
+
+
+# What is not grounded
+
+
+def notes(grounding):
+    return [note for note in grounding.bound.notes if "gates of" in note]
+
+
+def test_gates_are_grounded_where_they_are_asked_for():
+    text = WEB + "gate linked by a.n\ngate near by p.n"
+    without = ground(bind(relcrf.parse(text).spec, relcrf.Dataset(TABLES)))
+    assert without.gates is None
+    assert notes(without) == ["gates of linked, near: left out; backend gated learns them"]
+    assert notes(gated(text, TABLES)) == []
+    nothing = gated(WEB, TABLES)
+    assert (nothing.gates.groups, nothing.gates.layout.size, nothing.gate_templates) == ((), 0, ())
+
+
+def test_candidates_have_no_gates():
+    pairs = "candidates pairs(p: P, v: W, w: W) where v < w over p.c == x and p.s per v, w\n"
+    grounding = gated(WEB + pairs + "gate pairs by p.n", TABLES)
+    assert notes(grounding) == ["gates of pairs: left out, for candidates have none"]
+    assert grounding.gates.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"),
+    [
+        ("gate linked by a.c", "E124"),
+        ("gate linked by count { q where L(q, a) and q.s }", "E124"),
+        ("gate linked by z.n", "E104"),
+        ("gate linked by 1, a.w", "E130"),
+        ("gate linked by a.w", "E130"),
+        ("gate both by 1, p.w", "E130"),
+        ("gate linked by a.n > 1", "E130"),
+    ],
+)
+def test_what_a_gate_cannot_look_at(gate, code):
+    with pytest.raises(ModelError) as raised:
+        relcrf.parse(WEB + gate)
+    assert [d.code for d in raised.value.diagnostics if d.is_error] == [code]
+
+
+def test_a_gate_may_be_a_bag_whatever_its_template_has():
+    text = WEB + "template keyed(p: P) over p.s per p.n by 1, p.r\ngate keyed by p.w"
+    grounding = gated(text, TABLES)
+    assert [grounding.gates.groups[0].features.row(n) for n in range(3)] == [[(0, 2), (1, 1)], [], [(0, 1), (2, 1)]]
+
+
+def test_an_infinite_feature_of_a_gate():
+    tables = {**TABLES, "p": TABLES["p"].assign(n=[1, 2, 1000])}
+    with pytest.raises(DataError) as raised:
+        of("gate linked by exp(b.n)", tables)
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == "E222"
+    assert "the feature 'exp(b.n)' of the gate of 'linked'" in diagnostic.message
+
+
+# Detours
+
+
+def assert_equal_gates(found, expected):
+    assert found.gate_templates == expected.gate_templates
+    assert found.gates.layout == expected.gates.layout
+    for one, other in zip(found.gates.groups, expected.gates.groups, strict=True):
+        assert (one.group, one.block, type(one.features)) == (other.group, other.block, type(other.features))
+        for a, b in zip(one.features.arrays(), other.features.arrays(), strict=True):
+            same_array(a, b)
+
+
+GATED = """
+gate words by p.n, p.r
+gate prior by p.w
+gate both by p.v
+gate linked by 1, L(a, b).score, count { w where w in a.w and w in b.w }
+"""
+
+
+def test_kept_gates_are_those_that_were_made(tmp_path):
+    text = WEB + GATED
+    expected = gated(text, TABLES)
+    made, found = SavedBlocks(tmp_path), SavedBlocks(tmp_path)
+    for store in (made, found):
+        grounding = gated(text, TABLES, saved=store)
+        assert_equal_groundings(grounding, expected)
+        assert_equal_gates(grounding, expected)
+    assert made.made == found.found == ["prior", "words", "both", "linked", "near"]
+    assert made.found == found.made == []
+
+
+def again(folder, text, tables=TABLES, *, with_gates=True):
+    """The blocks that are made although others were kept."""
+    store = SavedBlocks(folder)
+    ground(bind(relcrf.parse(text).spec, relcrf.Dataset(tables)), saved=store, with_gates=with_gates)
+    return store.made
+
+
+def test_a_kept_block_is_made_anew_where_its_gate_is_another(tmp_path):
+    text = WEB + GATED
+    assert len(again(tmp_path, text)) == 5
+    assert again(tmp_path, text.replace("by 1, L(a, b).score", "by L(a, b).score")) == ["linked"]
+    assert again(tmp_path, text.replace("p.n, p.r", "p.n, p.r + 0")) == ["words"]
+    assert again(tmp_path, text, with_gates=False) == ["prior", "words", "both", "linked"]
+    assert again(tmp_path, WEB) == [], "without a gate a block is the same, whoever asks"
+
+
+@pytest.mark.parametrize(
+    ("table", "rows", "made"),
+    [
+        ("p", {"n": [1, 2, 4]}, ["prior", "words", "both", "linked", "near"]),
+        ("l", {"score": [1.5, 0.5, 4.0]}, ["linked", "near"]),
+    ],
+)
+def test_a_kept_block_is_made_anew_where_what_its_gate_reads_has_changed(tmp_path, table, rows, made):
+    again(tmp_path, WEB + GATED)
+    assert again(tmp_path, WEB + GATED, {**TABLES, table: TABLES[table].assign(**rows)}) == made
+
+
+def test_a_gate_alone_may_read_a_table(tmp_path):
+    text = WEB.replace(
+        "template", "relation K(a: P, b: P)\nderive Two(a: P, b: P) where K(a, m) and K(m, b)\ntemplate", 1
+    )
+    text += "gate near by count { m where Two(p, m) }"
+    tables = {**TABLES, "k": pd.DataFrame({"a": [1, 2], "b": [2, 3]})}
+    again(tmp_path, text, tables)
+    assert again(tmp_path, text, tables) == []
+    assert again(tmp_path, text, {**tables, "k": tables["k"].iloc[:1]}) == ["near"]
+
+
+@pytest.mark.parametrize("harm", ["short", "wide", "gone", "fewer"])
+def test_damaged_gates_are_refused(tmp_path, harm):
+    text = WEB + "gate linked by a.n, b.n"
+    gated(text, TABLES, saved=SavedBlocks(tmp_path))
+    (folder,) = (path.parent for path in tmp_path.glob("*/block.json") if json.loads(path.read_text())["gates"])
+    facts = json.loads((folder / "block.json").read_text())
+    (features,) = facts["gates"][0]["features"]
+    file = folder / features["values"]
+    if harm == "short":
+        np.save(file, np.load(file)[:-1])
+    elif harm == "wide":
+        np.save(file, np.ones((3, 3)))
+    elif harm == "gone":
+        file.unlink()
+    else:
+        facts["gates"][0]["features"] = []
+        (folder / "block.json").write_text(json.dumps(facts))
+    with pytest.raises(DataError) as raised:
+        gated(text, TABLES, saved=SavedBlocks(tmp_path))
+    assert [d.code for d in raised.value.diagnostics] == ["E227"]
+
+
+def test_chosen_candidates_leave_the_gates_where_they_are():
+    pairs = "candidates pairs(p: P, v: W, w: W) where v < w over trait(p, v) and trait(p, w) per v, w"
+    text = WEB + "predict relation trait(p: P, w: W)\n" + pairs + GATED
+    grounding = gated(text, TABLES)
+    chosen = grounding.with_chosen({"pairs": (("u", "z"),)})
+    assert chosen.group_names == (*grounding.group_names, "pairs")
+    assert_equal_gates(chosen, grounding)
+
+
+# At size: many buckets, files, and the other engines
+
+SIZED = """
+domain C = { x, y }
+domain W = open
+entity P { predict c : C  r : real  n : integer  w : bag of W }
+relation L(a: P, b: P) { score: real }
+template linked(a: P, b: P) where L(a, b) over a.c, b.c per a.n
+template meeting(a: P, b: P, m: P) where L(m, a) and L(m, b) and a < b over a.c, b.c
+template through(a: P, b: P) where L(a, m) and L(m, b) over a.c == b.c or a.n == b.n
+template word(p: P) over p.c by p.w
+gate linked by 1, a.r, L(a, b).score
+gate meeting by m.r, a.r * b.r
+gate through by log(a.r + b.n), count { q where L(a, q) and L(q, b) }
+gate word by p.w
+"""
+
+
+def sized(pages, links):
+    rng = np.random.default_rng(0)
+    ends = np.unique(rng.integers(pages, size=(links, 2)), axis=0)
+    page = {
+        "id": np.arange(pages), "c": rng.choice(["x", "y"], pages), "r": rng.random(pages), "n": rng.integers(5, size=pages),
+        "w": [[f"w{k}" for k in row] for row in rng.integers(60, size=(pages, 5))],
+    }  # fmt: skip
+    link = {"a": ends[:, 0], "b": ends[:, 1], "score": rng.normal(size=len(ends))}
+    return {"P": pd.DataFrame(page), "L": pd.DataFrame(link)}
+
+
+def test_many_rows_in_files_keep_their_gates():
+    tables = sized(3000, 30_000)
+    spec = relcrf.parse(SIZED).spec
+    plain = ground(bind(spec, relcrf.Dataset(tables)), with_gates=True)
+    small = ground(bind(spec, relcrf.Dataset(tables, memory="150MB")), with_gates=True)
+    assert_equal_groundings(small, plain)
+    assert_equal_gates(small, plain)
+    assert any(file_of(column) for gates in small.gates.groups for column in gates.features.arrays())
+    # The keys of pages are their variables: so the tables tell what each gate looks at.
+    r, n, link = tables["P"]["r"].to_numpy(), tables["P"]["n"].to_numpy(), tables["L"]
+    gates = {one.group: one.features for one in plain.gates.groups}
+    for k, name in enumerate(plain.group_names):
+        scope = plain.graph.groups[k].scope
+        if name == "linked":
+            score = link.set_index(["a", "b"])["score"]
+            expected = np.column_stack((np.ones(len(link)), r[scope[0]], score[list(zip(*scope, strict=True))]))
+            np.testing.assert_array_equal(gates[k].values, expected)
+        elif name == "meeting":  # two pages that several link to have a factor for each, and their gates differ
+            assert len(scope[0]) > 1 << 17
+            met = link.merge(link, on="a").query("b_x < b_y").assign(r=lambda rows: r[rows["a"]])
+            met = met.sort_values(["b_x", "b_y", "r"])
+            np.testing.assert_array_equal(np.column_stack((*scope, gates[k].values[:, 0])), met[["b_x", "b_y", "r"]])
+            np.testing.assert_allclose(gates[k].values[:, 1], r[scope[0]] * r[scope[1]])
+        elif name == "through":
+            np.testing.assert_allclose(gates[k].values[:, 0], np.log(r[scope[0]] + n[scope[1]]))
+        else:
+            assert [gates[k].row(page) for page in range(3000)] == [
+                plain.graph.groups[k].features.row(page) for page in range(3000)
+            ]
+
+
+@pytest.mark.parametrize("name", ["postgres", pytest.param("spark", marks=pytest.mark.slow)])
+def test_another_engine_gives_the_same_gates(request, tmp_path, name):
+    bound = bind(relcrf.parse(SIZED).spec, relcrf.Dataset(sized(300, 1500)))
+    expected = ground(bound, with_gates=True)
+    started = request.getfixturevalue(name)
+    postgres = name == "postgres"
+    engine = (
+        PostgresEngine(started.new_database(), bound.cursor)
+        if postgres
+        else SparkEngine(started, bound.cursor, tmp_path)
+    )
+    with closing(engine):
+        found = ground(bound, engine=engine, with_gates=True)
+    assert_equal_groundings(found, expected)
+    assert found.gate_templates == expected.gate_templates
+    for one, other in zip(found.gates.groups, expected.gates.groups, strict=True):
+        assert (one.group, one.block) == (other.group, other.block)
+        for a, b in zip(one.features.arrays(), other.features.arrays(), strict=True):
+            # The last bit of a computed number is the engine's own.
+            np.testing.assert_allclose(a, b, rtol=1e-12)
+
+
+# Structure that repeats
+
+READINGS = """
+domain W = open
+entity M { h : real }
+entity S { n : integer  w : bag of W }
+relation N(a: S, b: S)
+predict relation reading(m: M, s: S) : 1..2
+template pair(m: M, s: S, t: S) where s < t over reading(m, s), reading(m, t)
+template one(m: M, s: S) over reading(m, s) == 2
+"""
+ROWS = {
+    "m": pd.DataFrame({"id": [0, 1, 2], "h": [0.5, None, 2.0]}),
+    "s": pd.DataFrame({"id": [0, 1, 2, 3], "n": [1, 2, 3, 4], "w": [["u"], ["v", "u"], [], ["v"]]}),
+    "n": pd.DataFrame({"a": [0, 1], "b": [1, 3]}),
+}
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_repeated"),
+    [
+        ("pair by 1", True),
+        ("pair by s.n, count { q where N(s, q) }", True),
+        ("pair by s.n * m.h, t.n", False),
+        ("one by s.n", True),
+        ("one by m.h", True),  # every sensor has the same
+        ("one by s.n + m.h", False),
+    ],
+)
+def test_gates_of_repeated_structure(monkeypatch, gate, is_repeated):
+    bound = bind(relcrf.parse(f"{READINGS}gate {gate}").spec, relcrf.Dataset(ROWS))
+    repeated = ground(bound, with_gates=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(grounding_module, "on_one_row", lambda bound, facts, lowered: (lowered, None))
+        expanded = ground(bound, with_gates=True)
+    assert repeated.gate_templates == expanded.gate_templates
+    (gates,) = repeated.gates.groups
+    assert isinstance(repeated.graph.groups[gates.group].scope, RepeatedScope) == is_repeated
+    assert isinstance(gates.features, Tiled) == is_repeated
+    assert factors_with_gates(repeated) == factors_with_gates(expanded)
+
+
+def factors_with_gates(grounding):
+    (gates,) = grounding.gates.groups
+    scopes = zip(*(place.tolist() for place in grounding.graph.groups[gates.group].scope), strict=True)
+    rows = map(gates.features.row, range(gates.features.n_rows))
+    return Counter((scope, tuple(row)) for scope, row in zip(scopes, rows, strict=True))
+
+
+def test_a_repeated_gate_holds_one_row_of_the_table():
+    grounding = gated(READINGS + "gate pair by s.n, t.n", ROWS)
+    assert grounding.gates.nbytes == 6 * 2 * 8
+    assert grounding.gates.groups[0].features.n_rows == 3 * 6

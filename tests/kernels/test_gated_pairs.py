@@ -1,0 +1,332 @@
+"""Propagation through gated pairs and its adjoint beside plain NumPy, differences, enumeration and PyTorch."""
+
+from itertools import pairwise
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp, softmax
+
+from relcrf.graph.scopes import Potentials, Scopes
+from relcrf.inference.enumeration import Enumeration
+from relcrf.kernels import gated_layout, gated_losses, threads
+from relcrf.kernels.gated_binary import WIDEST32, WIDEST64
+from relcrf.kernels.gated_pairs import Layout, adjoint, arithmetic, lay_out, propagate
+
+
+class Problem:
+    """Random gated pairs over nodes of given cardinalities; pairs of the same cardinalities may share tables."""
+
+    def __init__(self, rng, cardinality, ends, shared=True, scale=1.0):
+        self.cardinality = np.asarray(cardinality)
+        self.state_start = np.concatenate(([0], np.cumsum(self.cardinality)))
+        self.ends = np.asarray(ends, dtype=np.int32).reshape(-1, 2)
+        sizes, self.table_of = [], np.empty(len(self.ends), dtype=np.int32)
+        for p, (i, j) in enumerate(self.ends):
+            shape = (self.cardinality[i], self.cardinality[j])
+            if shape not in sizes or not shared or rng.random() < 0.3:
+                self.table_of[p] = len(sizes)
+                sizes.append(shape)
+            else:
+                self.table_of[p] = rng.choice([t for t, size in enumerate(sizes) if size == shape])
+        self.table_start = np.concatenate(([0], np.cumsum([k * n for k, n in sizes], dtype=np.int64)))
+        self.nodes = rng.normal(size=self.state_start[-1])
+        self.tables = scale * rng.normal(size=self.table_start[-1])
+        self.gate = rng.uniform(-0.2, 1.2, size=len(self.ends)) * (rng.random(len(self.ends)) < 0.8)
+        self.observed = np.array([rng.integers(k) for k in self.cardinality], dtype=np.int32)
+        self.weight = rng.uniform(0.5, 2.0, size=len(self.cardinality)) * (rng.random(len(self.cardinality)) < 0.7)
+        self.slope = rng.normal(size=self.state_start[-1])
+
+    @property
+    def layout(self) -> Layout:
+        return lay_out(self.state_start, self.ends, self.table_of, self.table_start)
+
+    @property
+    def losses(self):
+        squared = gated_losses.squared_error(self.observed, self.weight)
+        return squared, gated_losses.cross_entropy(self.observed, self.weight), gated_losses.linear(self.slope)
+
+    def table(self, tables, p):
+        k, n = self.cardinality[self.ends[p]]
+        start = self.table_start[self.table_of[p]]
+        return tables[start : start + k * n].reshape(k, n)
+
+    def beliefs(self, nodes, tables, gate, n_iterations):
+        """Plain belief propagation, in logs, message by message; probabilities and their logs, a list of arrays each."""
+        own = [nodes[a:b] for a, b in pairwise(self.state_start)]
+        message = {
+            (p, side): np.zeros(self.cardinality[self.ends[p, side]]) for p in range(len(gate)) for side in (0, 1)
+        }
+        for t in range(n_iterations + 1):
+            total = [log.copy() for log in own]
+            for (p, side), log in message.items():
+                total[self.ends[p, side]] += log
+            if t == n_iterations:
+                logs = [log - logsumexp(log) for log in total]
+                return [np.exp(log) for log in logs], logs
+            new = {}
+            for p, (i, j) in enumerate(self.ends):
+                table = gate[p] * self.table(tables, p)
+                new[p, 1] = logsumexp(table + (total[i] - message[p, 0])[:, None], axis=0)
+                new[p, 0] = logsumexp(table + (total[j] - message[p, 1])[None, :], axis=1)
+            message = {key: log - log.max() for key, log in new.items()}
+
+    def loss(self, kind, nodes, tables, gate, n_iterations):
+        beliefs, logs = self.beliefs(nodes, tables, gate, n_iterations)
+        if kind == gated_losses.LINEAR:
+            return self.slope @ np.concatenate(beliefs)
+        total = 0.0
+        for belief, log, state, weight in zip(beliefs, logs, self.observed, self.weight, strict=True):
+            right = np.arange(len(belief)) == state
+            error = 0.5 * ((belief - right) ** 2).sum() if kind == gated_losses.SQUARED_ERROR else -log[state]
+            total += weight * error
+        return total
+
+    def derivatives(self, kind, n_iterations):
+        """Central differences of the plain loss by everything."""
+        arguments = [self.nodes, self.tables, self.gate]
+        found = []
+        for which, values in enumerate(arguments):
+            out = np.empty(len(values))
+            for k in range(len(values)):
+                ends = []
+                for step in (1e-5, -1e-5):
+                    moved = [v.copy() for v in arguments]
+                    moved[which][k] += step
+                    ends.append(self.loss(kind, *moved, n_iterations))
+                out[k] = (ends[0] - ends[1]) / 2e-5
+            found.append(out)
+        return found
+
+
+@st.composite
+def problems(draw, cardinalities):
+    n = draw(st.integers(1, 6))
+    cardinality = [draw(cardinalities) for _ in range(n)]
+    ends = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(lambda pair: pair[0] != pair[1])
+    pairs = draw(st.lists(ends, max_size=7)) if n > 1 else []
+    return Problem(np.random.default_rng(draw(st.integers(0, 2**31))), cardinality, pairs)
+
+
+def check_adjoint(problem, n_iterations, real, tolerance):
+    given_arrays = problem.nodes, problem.tables, problem.gate
+    expected = np.concatenate(problem.beliefs(*given_arrays, n_iterations)[0])
+    layout = problem.layout
+    np.testing.assert_allclose(propagate(layout, *given_arrays, n_iterations, real), expected, atol=tolerance)
+    for loss in problem.losses:
+        found = adjoint(layout, *given_arrays, loss, n_iterations, real)
+        assert found.value == pytest.approx(problem.loss(loss.kind, *given_arrays, n_iterations), abs=tolerance)
+        np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
+        derivatives = problem.derivatives(loss.kind, n_iterations)
+        for name, derivative in zip(("nodes", "tables", "gate"), derivatives, strict=True):
+            ours = getattr(found, name)
+            assert ours.shape == derivative.shape
+            np.testing.assert_allclose(ours, derivative, atol=max(tolerance, 2e-8), err_msg=name)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems(st.integers(1, 4)), st.integers(0, 4))
+def test_nodes_of_mixed_cardinalities(problem, n_iterations):
+    check_adjoint(problem, n_iterations, "float64", 1e-10)
+
+
+@settings(max_examples=25, deadline=None)
+@given(problems(st.just(2)), st.integers(0, 4))
+def test_binary_nodes(problem, n_iterations):
+    assert arithmetic(problem.layout, problem.tables, problem.gate) == "binary float32"
+    check_adjoint(problem, n_iterations, "float64", 1e-10)
+    check_adjoint(problem, n_iterations, "float32", 2e-5)
+
+
+def examples(rng, n_examples, n=7):
+    """Many components: most of one shape, some of others, one node alone; tables by the place in the shape."""
+    pairs = np.array([(i, j) for i in range(n) for j in range(i + 1, n)])
+    ends, table_of = [], []
+    for example in range(n_examples):
+        kept = pairs if example % 5 else pairs[rng.random(len(pairs)) < 0.7]
+        ends.append(kept + n * example)
+        table_of.append(n * kept[:, 0] + kept[:, 1])
+    problem = Problem(rng, np.full(n * n_examples + 1, 2), np.concatenate(ends))
+    problem.table_of = np.concatenate(table_of).astype(np.int32)
+    problem.table_start = 4 * np.arange(n * n + 1)
+    problem.tables = rng.normal(size=4 * n * n)
+    return problem
+
+
+def same(left, right, **tolerance):
+    assert left.value == pytest.approx(right.value, rel=1e-5)
+    for name in ("nodes", "tables", "gate", "beliefs"):
+        np.testing.assert_allclose(getattr(left, name), getattr(right, name), err_msg=name, **tolerance)
+
+
+@pytest.mark.parametrize("block", [1, 200, gated_layout.BLOCK])
+def test_fast_kernels_equal_the_general_one(block, monkeypatch):
+    monkeypatch.setattr(gated_layout, "BLOCK", block)
+    problem = examples(np.random.default_rng(0), 70)
+    layout = problem.layout
+    assert layout.slots.in_step.any() and not layout.slots.in_step.all()
+    assert layout.slots.one_table.any() and not layout.slots.one_table.all()
+    general = Layout(layout.state_start, layout.table_start, layout.slots, layout.runs, layout.reach, binary=False)
+    given_arrays = problem.nodes, problem.tables, problem.gate
+    for loss in problem.losses:
+        expected = adjoint(general, *given_arrays, loss)
+        same(adjoint(layout, *given_arrays, loss, real="float64"), expected, atol=1e-12)
+        same(adjoint(layout, *given_arrays, loss), expected, atol=2e-5)
+    beliefs = propagate(layout, *given_arrays)
+    assert beliefs.dtype == np.float32
+    np.testing.assert_allclose(beliefs, propagate(general, *given_arrays), atol=1e-6)
+
+
+@pytest.mark.parametrize("real", ["float32", "float64"])
+@pytest.mark.parametrize("binary", [True, False])
+def test_no_bit_depends_on_the_number_of_threads(real, binary, monkeypatch):
+    monkeypatch.setattr(threads, "LEAST_WORK", 0)
+    monkeypatch.setattr(gated_layout, "BLOCK", 100)
+    problem = examples(np.random.default_rng(1), 90)
+    if not binary:
+        problem.cardinality[-1] = 3
+        problem.state_start[-1] += 1
+        problem.nodes = np.append(problem.nodes, 0.3)
+    layout, found = problem.layout, []
+    assert layout.binary == binary and len(layout.runs) > 4
+    for n_threads in (1, 2, 3):
+        monkeypatch.setattr(numba.config, "NUMBA_NUM_THREADS", n_threads)
+        found.append(adjoint(layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real=real))
+    for other in found[1:]:
+        assert other.value == found[0].value
+        for left, right in zip(other[1:], found[0][1:], strict=True):
+            np.testing.assert_array_equal(left, right)
+
+
+@pytest.mark.parametrize("widest", [2, 4])
+def test_forests_with_open_gates_are_exact(widest):
+    rng = np.random.default_rng(2)
+    cardinality = rng.integers(2, widest + 1, size=9)
+    ends = [(rng.integers(v), v)[:: rng.choice([1, -1])] for v in range(1, 9) if v != 5]
+    problem = Problem(rng, cardinality, ends)
+    problem.gate[:] = 1.0
+    scopes = Scopes(cardinality, 2 * np.arange(len(ends) + 1), problem.ends.ravel())
+    factors = [problem.table(problem.tables, p).ravel() for p in range(len(ends))]
+    exact = Enumeration(scopes).marginals(Potentials(problem.nodes, np.concatenate(factors)))
+    found = propagate(problem.layout, problem.nodes, problem.tables, problem.gate, 8, "float64")
+    np.testing.assert_allclose(found, exact.nodes, atol=1e-12)
+
+
+@pytest.mark.parametrize("cardinality", [2, 3])
+def test_closed_gates_let_nothing_through(cardinality):
+    problem = Problem(np.random.default_rng(3), [cardinality] * 5, [(0, 1), (1, 2), (2, 0), (3, 1)], scale=3.0)
+    problem.gate[:] = 0.0
+    for real in ("float32", "float64"):
+        found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real=real)
+        alone = softmax(problem.nodes.reshape(5, cardinality), axis=1).ravel()
+        np.testing.assert_allclose(found.beliefs, alone, atol=1e-6)
+        assert not found.tables.any() and found.gate.any()
+    np.testing.assert_allclose(found.gate, problem.derivatives(gated_losses.SQUARED_ERROR, 3)[2], atol=1e-8)
+
+
+def test_each_arithmetic_up_to_its_range():
+    problem = Problem(np.random.default_rng(4), [2] * 8, [(v, w) for v in range(8) for w in range(v)], shared=False)
+    t = problem.tables.reshape(-1, 2, 2)
+    width = max(np.abs(t[:, 0] - t[:, 1]).max(), np.abs(t[:, :, 0] - t[:, :, 1]).max()) * np.abs(problem.gate).max()
+    layout, own = problem.layout, problem.tables
+    for most, within, real, beyond in (
+        (WIDEST32, "binary float32", "float32", "binary float64"),
+        (WIDEST64, "binary float64", "float64", "tables float64"),
+    ):
+        for scale, name in ((0.999 * most / width, within), (1.001 * most / width, beyond)):
+            problem.tables = scale * own
+            assert arithmetic(layout, problem.tables, problem.gate, real) == name
+            given_arrays = problem.nodes, problem.tables, problem.gate
+            expected = np.concatenate(problem.beliefs(*given_arrays, 3)[0])
+            tolerance = 5e-5 if name == "binary float32" else 1e-10
+            for loss in problem.losses:
+                found = adjoint(layout, *given_arrays, loss, real=real)
+                np.testing.assert_allclose(found.beliefs, expected, atol=tolerance)
+                for derivative, differences in zip(found[1:4], problem.derivatives(loss.kind, 3), strict=True):
+                    size = 1.0 + np.abs(differences).max()
+                    np.testing.assert_allclose(
+                        derivative, differences, atol=(2e-4 if tolerance > 1e-6 else 1e-6) * size
+                    )
+
+
+@pytest.mark.parametrize("cardinality", [2, 3])
+@pytest.mark.parametrize("scale", [1e3, 1e8])
+def test_huge_tables_and_impossible_states(cardinality, scale):
+    rng = np.random.default_rng(5)
+    problem = Problem(rng, [cardinality] * 6, [(v, w) for v in range(6) for w in range(v)], scale=scale)
+    problem.nodes *= scale
+    problem.nodes[0] = problem.nodes[cardinality + 1] = -np.inf
+    for loss in problem.losses:
+        found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, loss)
+        for numbers in found[1:]:
+            assert np.isfinite(numbers).all()
+        assert not np.isnan(found.value)
+        assert found.beliefs[0] == found.beliefs[cardinality + 1] == 0.0
+    problem.tables /= 10 * scale
+    expected = np.concatenate(problem.beliefs(problem.nodes, problem.tables, problem.gate, 3)[0])
+    for real, tolerance in (("float32", 1e-6), ("float64", 1e-12)):
+        found = propagate(problem.layout, problem.nodes, problem.tables, problem.gate, 3, real)
+        np.testing.assert_allclose(found, expected, atol=tolerance)
+
+
+def test_nothing_at_all():
+    layout = lay_out(np.zeros(1), np.empty((0, 2)), np.empty(0, dtype=np.int32), np.zeros(1))
+    found = adjoint(layout, *(np.empty(0),) * 3, gated_losses.linear(np.empty(0)))
+    assert found.value == 0.0 and all(len(numbers) == 0 for numbers in found[1:])
+
+
+WRONG = {
+    "itself": lambda p: p.ends.__setitem__((0, 1), p.ends[0, 0]),
+    "a node that is not there": lambda p: p.ends.__setitem__((0, 1), 9),
+    "a table that is not there": lambda p: p.table_of.__setitem__(0, 9),
+    "the size of its pair": lambda p: p.state_start.__setitem__(slice(1, None), p.state_start[1:] + 1),
+    "no state": lambda p: p.state_start.__setitem__(1, 0),
+    "not finite": lambda p: p.tables.__setitem__(0, -np.inf),
+    "a gate": lambda p: p.gate.__setitem__(0, np.nan),
+    "inf or nan": lambda p: p.nodes.__setitem__(0, np.inf),
+    "no possible state": lambda p: p.nodes.__setitem__(slice(0, 2), -np.inf),
+    "not one of its node's": lambda p: (p.observed.__setitem__(0, 2), p.weight.__setitem__(0, 1.0)),
+    "tables or gates do not fit": lambda p: setattr(p, "gate", p.gate[1:]),
+    "nodes do not fit": lambda p: setattr(p, "nodes", p.nodes[1:]),
+    "weights do not fit": lambda p: (setattr(p, "observed", p.observed[1:]), setattr(p, "weight", p.weight[1:])),
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_what_does_not_fit_is_told(message):
+    problem = Problem(np.random.default_rng(6), [2, 2, 2], [(0, 1), (1, 2)])
+    WRONG[message](problem)
+    with pytest.raises(ValueError, match=message):
+        adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0])
+
+
+def test_slopes_that_do_not_fit():
+    problem = Problem(np.random.default_rng(6), [2, 2, 2], [(0, 1), (1, 2)])
+    with pytest.raises(ValueError, match="slopes"):
+        adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, gated_losses.linear(np.ones(5)))
+
+
+def test_gradient_of_pytorch():
+    torch = pytest.importorskip("torch")
+    problem = examples(np.random.default_rng(7), 20)
+    arguments = [torch.tensor(values, requires_grad=True) for values in (problem.nodes, problem.tables, problem.gate)]
+    nodes, tables, gate = arguments
+    first, second = torch.tensor(problem.ends.T.astype(np.int64))
+    own = nodes.reshape(-1, 2)
+    log = gate[:, None, None] * tables.reshape(-1, 2, 2)[torch.tensor(problem.table_of.astype(np.int64))]
+    to_first = to_second = torch.zeros(len(gate), 2, dtype=torch.float64)
+    total = own
+    for _ in range(3):
+        new = torch.logsumexp(log + (total[first] - to_first)[:, :, None], dim=1)
+        to_first = torch.logsumexp(log + (total[second] - to_second)[:, None, :], dim=2)
+        to_second = new
+        total = own.index_add(0, first, to_first).index_add(0, second, to_second)
+    belief = torch.softmax(total, dim=1)[torch.arange(len(own)), torch.tensor(problem.observed.astype(np.int64))]
+    loss = (torch.tensor(problem.weight) * (1.0 - belief) ** 2).sum()
+    loss.backward()
+    found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real="float64")
+    assert found.value == pytest.approx(float(loss), rel=1e-12)
+    for ours, theirs in zip(found[1:4], arguments, strict=True):
+        np.testing.assert_allclose(ours, theirs.grad.numpy(), atol=1e-12)

@@ -1,0 +1,123 @@
+"""The risk of gated propagation: its value by definition, its gradient by finite differences, and what hard gates leave out."""
+
+import numpy as np
+import pytest
+from gated import gated_factors, propagated, random_gating
+from graphs import random_graph
+from objectives import finite_differences
+from scipy.special import expit, logit
+
+from relcrf.backends.base import Problem
+from relcrf.backends.risks import risk_of
+from relcrf.graph.reduction import Role
+from relcrf.learning.penalties import CORNER, Penalties
+from relcrf.learning.risk import LOSSES, Settings
+
+
+def world(seed):
+    """A problem with gates, what is asked, weights of both kinds, and settings."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, n_variables=8, max_arity=2)
+    roles = rng.choice([Role.FREE, Role.FREE, Role.FREE, Role.CLAMPED, Role.ABSENT], size=8).astype(np.int8)
+    roles[:2] = Role.FREE
+    states = np.array([rng.integers(k) for k in graph.cardinality], dtype=np.int32)
+    wanted = rng.random(8) < 0.7
+    wanted[0] = True
+    problem = Problem(graph, roles, states, gating=random_gating(rng, graph), asked=wanted)
+    asked = wanted & (roles == Role.FREE)
+    point = rng.normal(size=graph.layout.size + problem.gating.layout.size)
+    settings = Settings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4, 1.5)
+    return problem, asked, point, settings
+
+
+def loss_of(kind, beliefs, problem, asked):
+    nodes = np.flatnonzero(asked)
+    if kind == "squared":
+        return np.mean([0.5 * ((beliefs[v] - np.eye(len(beliefs[v]))[problem.states[v]]) ** 2).sum() for v in nodes])
+    if kind == "cross-entropy":
+        return np.mean([-np.log(beliefs[v][problem.states[v]]) for v in nodes])
+    total = 0.0
+    for k in np.unique(problem.graph.cardinality[nodes]):
+        some = [v for v in nodes if problem.graph.cardinality[v] == k]
+        measures = []
+        for state in range(1, 2) if k == 2 else range(k):
+            true = np.array([problem.states[v] == state for v in some])
+            b = np.array([beliefs[v][state] for v in some])
+            measures.append(2 * (b * true).sum() / max(b.sum() + true.sum(), 1e-12))
+        total += len(some) / len(nodes) * (1 - np.mean(measures))
+    return total
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("seed", range(12))
+def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
+    problem, asked, point, settings = world(seed)
+    risk = risk_of(problem, asked, settings, "gated").with_settings(loss=loss)
+    size = problem.graph.layout.size
+    factors, messages = [], 0.0
+    known = gated_factors(
+        problem.graph, problem.gating, problem.roles, problem.states, problem.asked, point[:size], point[size:]
+    )
+    for free, table, z in known:
+        if z is None:
+            factors.append((free, table))
+            continue
+        counted = expit(settings.steepness * (z - logit(settings.threshold)))
+        factors.append((free, expit(z) * counted * table))
+        messages += settings.iterations * len(free) * counted
+    beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
+    expected = loss_of(loss, beliefs, problem, asked) + settings.price * messages / asked.sum()
+    value, gradient = risk(point)
+    assert value == pytest.approx(expected, rel=1e-9)
+    np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_hard_gates_leave_factors_out(seed):
+    problem, asked, point, settings = world(seed)
+    risk = risk_of(problem, asked, settings, "gated")
+    size = problem.graph.layout.size
+    factors, messages = [], 0
+    known = gated_factors(
+        problem.graph, problem.gating, problem.roles, problem.states, problem.asked, point[:size], point[size:]
+    )
+    for free, table, z in known:
+        if z is None:
+            factors.append((free, table))
+        elif expit(z) >= 0.45 and table.any():
+            factors.append((free, expit(z) * table))
+            messages += settings.iterations * len(free)
+    beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
+    for skip in (True, False):
+        found = risk.hard(point, 0.45, skip=skip)
+        flat = np.concatenate([beliefs[v] for v in risk.graph.alone.variables])
+        np.testing.assert_allclose(found.beliefs, flat, atol=1e-9)
+        assert found.messages == messages
+    for loss in LOSSES:
+        value, each = risk.with_settings(loss=loss).judged(found)
+        assert value == pytest.approx(loss_of(loss, beliefs, problem, asked), rel=1e-9)
+        assert each == pytest.approx(messages / asked.sum())
+
+
+def test_without_gates_all_are_open():
+    problem, asked, point, settings = world(3)
+    risk = risk_of(problem, asked, settings, "gated").with_settings(gated=False, price=0.0)
+    value, gradient = risk(point)
+    assert (gradient[problem.graph.layout.size :] == 0.0).all()
+    assert risk.judged(risk.hard(point, 0.3))[0] == pytest.approx(value, rel=1e-9)
+    np.testing.assert_allclose(gradient, finite_differences(risk, point), rtol=1e-5, atol=1e-8)
+
+
+def test_penalties():
+    rng = np.random.default_rng(0)
+    groups = (np.arange(6).reshape(3, 2), np.arange(6, 9).reshape(1, 3))
+    penalties = Penalties(rng.random(10), rng.random(10) < 0.8, groups, 0.7, 2.0, 0.1)
+    point = rng.normal(size=10)
+    value, gradient = penalties(point)
+    np.testing.assert_allclose(gradient, finite_differences(penalties, point), atol=1e-8)
+    norms = [np.linalg.norm(point[rows], axis=1) * np.sqrt(rows.shape[1]) for rows in groups]
+    exact = 0.1 * (0.5 * (penalties.l2 * point**2).sum() + 2.0 * np.concatenate(norms).sum())
+    assert exact - 0.1 * 2.0 * 4 * 2 * CORNER < value < exact
+    np.testing.assert_allclose(penalties.corners, np.where(penalties.learned & (np.arange(10) < 9), 0.07, 0.0))
+    point[2:4] = CORNER
+    np.testing.assert_array_equal(penalties.pruned(point)[:5], [*point[:2], 0.0, 0.0, point[4]])

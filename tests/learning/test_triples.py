@@ -1,0 +1,172 @@
+"""The pseudo-likelihood of a model with chosen triples, the gradients of those that grow from pairs, and what each is worth."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from traits import traits_world
+from triples import TEXT, every_candidate, proposed
+
+import relcrf
+from relcrf import api
+from relcrf.backends.pseudo import Blankets
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.reduction import Role
+from relcrf.graph.triples import TripleSpace
+from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
+from relcrf.structure.candidate_scores import Scorer
+from relcrf.structure.gains import worth
+
+
+class World:
+    """A training problem, some chosen candidates of every space, and random weights of all."""
+
+    def __init__(self, seed):
+        rng = np.random.default_rng(seed)
+        grounding = relcrf.parse(TEXT).ground(relcrf.Dataset(traits_world(seed)))
+        self.problem = api.training_problem(grounding, with_candidates=True)
+        self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
+        base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
+        everything = every_candidate(self.spaces)
+        n = len(everything)
+        self.chosen = everything.only(np.sort(rng.permutation(n)[: n // 3]))
+        self.empty = InducedLikelihood.of(base, self.problem.states[base.variables], self.spaces)
+        self.model = self.empty.having(self.chosen)
+        self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
+        self.point[self.model.n_base :: 7] = 0.0
+        self.triples = np.array([isinstance(space, TripleSpace) for space in self.spaces])
+
+    def pairs(self, chosen):
+        """The chosen as `Problem.having` takes them, and the places of their weights."""
+        of = {space.name: chosen.places(number) for number, space in enumerate(self.spaces)}
+        order = np.concatenate((np.arange(self.model.n_base), *(self.model.n_base + at for at in of.values())))
+        return {name: chosen.pairs(at) for name, at in of.items()}, order
+
+
+@pytest.fixture(scope="module", params=[0, 1])
+def world(request):
+    return World(request.param)
+
+
+def test_value_and_gradient_are_those_of_the_expanded_graph(world):
+    pairs, order = world.pairs(world.chosen)
+    graph = world.problem.having(pairs)
+    assert {len(group.scope) for group in graph.graph.groups} >= {1, 2, 3}
+    value, gradient = graph.sum_of(Blankets())(world.point[order])
+    found, found_gradient = world.model(world.point)
+    assert found == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found_gradient[order], gradient, atol=1e-9)
+
+
+def test_the_gradient_is_that_of_finite_differences(world):
+    _, gradient = world.model(world.point)
+    rng = np.random.default_rng(5)
+    of_triples = world.model.n_base + np.flatnonzero(world.triples[world.chosen.space])
+    for at in rng.permutation(of_triples)[:12]:
+        step = np.zeros(len(world.point))
+        step[at] = 1e-5
+        slope = (world.model(world.point + step)[0] - world.model(world.point - step)[0]) / 2e-5
+        assert gradient[at] == pytest.approx(slope, abs=1e-5)
+
+
+def test_the_estimate_of_the_curvature_is_an_upper_one(world):
+    """Where a literal is in one sample: each variable's score moves by the weight, or not at all."""
+    number = [space.name for space in world.spaces].index("three")
+    at = world.model.n_base + world.chosen.places(number)
+    assert len(at)
+    bound = world.model.curvature()
+    for place in at:
+        step = np.zeros(len(world.point))
+        step[place] = 1e-3
+        gradients = [world.model(0.0 * world.point + sign * step)[1][place] for sign in (1, -1)]
+        assert (gradients[0] - gradients[1]) / 2e-3 <= bound[place] + 1e-6
+
+
+def test_filled_variables_are_neighbours_and_no_targets(world):
+    """Half filled in, half of a neighbour: the gradient is that of the value, and worth what taking it out costs."""
+    problem, free = world.problem, world.problem.roles == Role.FREE
+    rng = np.random.default_rng(2)
+    # Traits alone, which no template joins.
+    traits = np.isin(np.arange(len(free)), world.spaces[0].first.variable)
+    out = np.flatnonzero(free & traits & (rng.random(len(free)) < 0.3))
+    roles = problem.roles.copy()
+    roles[out] = Role.ABSENT
+    base = blanket_graph(problem.graph, roles, problem.states)
+    tables = np.column_stack((1 - (p := rng.random(len(out))), p)).ravel()
+    filled = NodeTables(out, 2 * np.arange(len(out) + 1), tables)
+    model = InducedLikelihood.of(base, problem.states[base.variables], world.spaces, filled).having(world.chosen)
+    value, gradient = model(world.point)
+    found = worth(model, world.spaces, world.point)
+    at = model.n_base + np.flatnonzero(world.triples[world.chosen.space])
+    assert (found.support[at - model.n_base] % 1).any()
+    for place in rng.permutation(at)[:12]:
+        step = np.zeros(len(world.point))
+        step[place] = 1e-5
+        slope = (model(world.point + step)[0] - model(world.point - step)[0]) / 2e-5
+        assert gradient[place] == pytest.approx(slope, abs=1e-5)
+        without = world.point.copy()
+        without[place] = 0.0
+        assert found.gain[place - model.n_base] == pytest.approx(model(without)[0] - value, abs=1e-8)
+
+
+@pytest.mark.parametrize("exhaustive", [False, True])
+def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose(world, exhaustive):
+    """At any weights, converged or not; and each triple once, whichever of its pairs propose it."""
+    wanted = proposed(world.model, world.spaces, world.point)
+    more = Chosen.of(np.array(sorted(wanted)).T)
+    longer = np.concatenate((world.point, np.zeros(len(more))))
+    _, gradient = world.model.having(world.chosen.joined(more))(longer)
+    exact = dict(zip(sorted(wanted), gradient[len(world.point) :], strict=True))
+    least = [0.05 if triple else np.inf for triple in world.triples]
+    scorer = Scorer(0.9, 0.9, exhaustive=True) if exhaustive else Scorer()
+    found = scorer.best(world.model, world.spaces, world.point, least, 100_000)
+    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    large = {row: value for row, value in exact.items() if abs(value) > 0.05}
+    assert got.keys() == large.keys() and len(got) == len(found.gradient) > 15
+    assert all(got[row] == pytest.approx(value, abs=1e-9) for row, value in large.items())
+    few = scorer.best(world.model, world.spaces, world.point, least, 7)
+    np.testing.assert_array_equal(few.candidates.rows, found.candidates.rows[:, :7])
+    assert set(world.triples[found.candidates.space]) == {True}
+
+
+def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
+    errors = world.model.literals.expectations(world.model.residual(world.point)[1])
+    found = Scorer(0.3, 0.4).best(world.model, world.spaces, world.point, [1e-9] * len(world.spaces), 100_000)
+    rows = found.candidates.rows.T[world.triples[found.candidates.space]]
+    got = found.gradient[world.triples[found.candidates.space]]
+    for row, value in list(zip(rows.tolist(), got, strict=True))[::17]:
+        values = [equation_14(world, row, errors, left_out) for left_out in range(3)]
+        assert min(abs(value - each) for each in values) < 1e-9
+
+
+def equation_14(world, row, errors, left_out):
+    """A triple's score as a composite of two literals and a third, in plain loops."""
+    number, *pair = row
+    space, holds = world.model.literals.spaces[number], world.model.holds
+    cells = []
+    for side, k in zip(space.sides, space.keys(np.array([pair]))[0], strict=True):
+        span = slice(side.start[k], side.start[k + 1])
+        cells.append(dict(zip(side.sample[span].tolist(), side.variable[span].tolist(), strict=True)))
+    a, b = (k for k in range(3) if k != left_out)
+    large = lambda value, least: value * (abs(value) > least)  # noqa: E731
+    total = 0.0
+    for sample in cells[0].keys() & cells[1].keys() & cells[2].keys():
+        v, w, u = (cells[k][sample] for k in (a, b, left_out))
+        error = large(errors[v] * holds[w] + holds[v] * errors[w], 0.3)
+        total += error * large(holds[u], 0.4) + large(holds[v] * holds[w], 0.4) * large(errors[u], 0.3)
+    return total
+
+
+def test_worth_is_what_taking_each_out_costs(world):
+    found = worth(world.model, world.spaces, world.point)
+    value, _ = world.model(world.point)
+    for at in range(0, len(world.chosen), 3):
+        without = world.point.copy()
+        without[world.model.n_base + at] = 0.0
+        assert found.gain[at] == pytest.approx(world.model(without)[0] - value, abs=1e-8)
+    at = int(np.flatnonzero(world.triples[world.chosen.space])[0])
+    number, *pair = world.chosen.rows[:, at]
+    group = world.spaces[number].group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
+    joint = np.ravel_multi_index([world.problem.states[place] for place in group.scope], group.cardinalities)
+    assert found.support[at] == group.patterns[joint, 0].sum()
+    assert replace(world.model, chosen=Chosen.none()).curvature().shape == (world.model.n_base,)

@@ -1,0 +1,107 @@
+"""Gated propagation by its definition: dictionaries of messages, factor by factor, and gates feature by feature."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from graphs import dense_features
+
+from relcrf.graph.features import Dense
+from relcrf.graph.gating import GatedGroup, Gating, block_for
+from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightLayout
+
+
+def random_gating(rng, graph):
+    """Gates on all groups over two places; some by features of their own."""
+    groups, blocks = [], []
+    for number, group in enumerate(graph.groups):
+        if len(group.scope) != 2:
+            groups.append(None)
+            continue
+        by = None
+        if rng.random() < 0.4:
+            by = Dense(rng.normal(size=(group.n_factors, int(rng.integers(1, 3)))))
+        groups.append(GatedGroup(len(blocks), by))
+        blocks.append(block_for(group, by, f"gate{number}"))
+    return Gating(tuple(groups), WeightLayout(tuple(blocks)))
+
+
+def log_odds(graph, gating, number, factor, roles, states, asked, gates):
+    """Of one factor's gate."""
+    group, gate = graph.groups[number], gating.groups[number]
+    matrix = gating.layout.matrix(gates, gate.block).ravel()
+    if gate.by is not None:
+        features = dense_features(gate.by)[factor]
+    else:
+        features = np.zeros([k + 2 for k in group.cardinalities])
+        place = []
+        for variable, k in zip((v[factor] for v in group.scope), group.cardinalities, strict=True):
+            free = roles[variable] == Role.FREE
+            place.append(int(states[variable]) if not free else k if asked[variable] else k + 1)
+        features[tuple(place)] = 1.0
+        features = features.ravel()
+    row = np.append(1.0, features)
+    n_keys = group.features.n_blocks
+    if n_keys == 1:
+        return float(matrix @ row)
+    table = matrix.reshape(n_keys + 1, len(row))
+    key = int(group.features.block_of(np.array([factor]))[0])
+    return float((table[key] + table[n_keys]) @ row)
+
+
+def gated_factors(graph, gating, roles, states, asked, weights, gates):
+    """All factors with free variables: the free ones, a log table over them, and the gate's log odds (None: no gate)."""
+    for number, group in enumerate(graph.groups):
+        matrix = graph.layout.matrix(weights, group.block)
+        x = dense_features(group.features)
+        patterns = np.eye(group.n_joint_states) if group.patterns is None else group.patterns
+        for factor in range(group.n_factors):
+            scope = [int(place[factor]) for place in group.scope]
+            if any(roles[v] == Role.ABSENT for v in scope):
+                continue
+            free = sorted({v for v in scope if roles[v] == Role.FREE})
+            if not free:
+                continue
+            score = (x[factor] @ matrix @ patterns.T).reshape(group.cardinalities)
+            table = np.zeros([graph.cardinality[v] for v in free])
+            for cell in itertools.product(*(range(k) for k in table.shape)):
+                value = dict(zip(free, cell, strict=True))
+                table[cell] = score[tuple(value.get(v, states[v]) for v in scope)]
+            gate = None
+            if len(set(scope)) == 2:
+                gate = log_odds(graph, gating, number, factor, roles, states, asked, gates)
+            yield free, table, gate
+
+
+def propagated(graph, roles, factors, iterations):
+    """Beliefs of the free variables; factors are free variables and log tables."""
+    nodes = {v: np.zeros(graph.cardinality[v]) for v in np.flatnonzero(roles == Role.FREE)}
+    pairs = []
+    for free, table in factors:
+        if len(free) == 1:
+            nodes[free[0]] = nodes[free[0]] + table
+        else:
+            pairs.append((free, np.exp(table)))
+    message = {(p, v): np.ones(graph.cardinality[v]) for p, (free, _) in enumerate(pairs) for v in free}
+    for _ in range(iterations):
+        new = {}
+        for p, (free, table) in enumerate(pairs):
+            for place, v in enumerate(free):
+                other = free[1 - place]
+                cavity = np.exp(nodes[other])
+                for q, (scope, _) in enumerate(pairs):
+                    if other in scope and q != p:
+                        cavity = cavity * message[q, other]
+                into = table @ cavity if place == 0 else cavity @ table
+                new[p, v] = into / into.sum()
+        message = new
+    beliefs = {}
+    for v, own in nodes.items():
+        product = np.exp(own)
+        for p, (free, _) in enumerate(pairs):
+            if v in free:
+                product = product * message[p, v]
+        beliefs[v] = product / product.sum()
+    return beliefs

@@ -22,6 +22,7 @@ def test_relcrf_runs_from_its_wheel(tmp_path):
         archive.extractall(tmp_path / "site")
     assert "relcrf/shipped/grammar/rcrf.lark" in names
     assert "relcrf/shipped/models/digits.rcrf" in names
+    assert {"relcrf/report/page.html", "relcrf/report/page.css"} <= set(names)
     assert not [n for n in names if n.startswith(("tests", "docs", "datasets"))]
     code = (
         "import relcrf; from relcrf.resources import shipped; from relcrf.backends.registry import names; "

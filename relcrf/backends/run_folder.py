@@ -317,24 +317,24 @@ def load(folder: Path) -> LearnedModel:
         return LearnedModel(
             spec,
             run["backend"],
-            run["settings"],
+            dict(run["settings"]),
             vectors,
             layout,
             templates,
             {name: tuple(values) for name, values in dictionaries["domains"].items()},
-            run["summary"],
+            dict(run["summary"]),
             run["converged"],
             log,
             _histograms(path),
         )
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, OverflowError) as error:
         raise _corrupt(path, error) from None
 
 
 def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A line of the log; see `Checkpoints.step`."""
-    kinds = {"stage": str, "iteration": int, "value": float, "gradient": float, "weights": int}
-    return {name: kind(facts[name]) for name, kind in kinds.items()}
+    whole = {name: int(np.int64(facts[name])) for name in ("iteration", "weights")}
+    return {"stage": str(facts["stage"]), "value": float(facts["value"]), "gradient": float(facts["gradient"]), **whole}
 
 
 def load_timings(folder: Path) -> Timings:
@@ -348,7 +348,7 @@ def load_timings(folder: Path) -> Timings:
         facts = json.loads(path.read_text(encoding="utf-8"))
         steps = _seconds(facts.pop("steps", ()))
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
-    except (OSError, ValueError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise _corrupt(path, error) from None
 
 
@@ -369,10 +369,17 @@ def _histograms(path: Path) -> dict[str, dict[str, Histogram]]:
 
 
 def _template(facts: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:
-    dictionary = KeyDictionary(keys["domain"], tuple(tuple(v) for v in keys["values"])) if keys else None
+    dictionary = KeyDictionary(keys["domain"], tuple(_texts(v) for v in keys["values"])) if keys else None
     return TemplateInfo(
-        facts["name"], tuple(facts["features"]), tuple(facts["patterns"]), dictionary, facts["bindings"]
+        facts["name"], _texts(facts["features"]), _texts(facts["patterns"]), dictionary, int(facts["bindings"])
     )
+
+
+def _texts(values: Sequence[Any]) -> tuple[str, ...]:
+    for value in values:
+        if not isinstance(value, str):
+            raise TypeError(f"{value!r} instead of a text")
+    return tuple(values)
 
 
 def _corrupt(path: Path, error: Exception) -> DataError:

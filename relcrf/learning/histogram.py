@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+LARGEST = 1e100
+"""Of edges and thresholds, so that sums and differences of them are numbers."""
+
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
@@ -29,6 +32,8 @@ class Histogram:
         edges, counts = self.edges, self.counts
         if edges.ndim != 1 or edges.shape != (len(counts) + 1,) or not (np.diff(edges) > 0).all():
             raise ValueError(f"{len(edges)} edges for {len(counts)} bins, or edges that do not ascend")
+        if not (np.abs((*edges, self.threshold or 0.0)) <= LARGEST).all():
+            raise ValueError("edges or a threshold that cannot be")
         if counts.min(initial=0) < 0 or not 0 <= self.beyond <= self.total:
             raise ValueError("counts that cannot be")
 

@@ -34,7 +34,6 @@ def _plot(figure: str, histograms: Mapping[str, Histogram]) -> Plot:
         for threshold in sorted({h.threshold for _, _, h in drawn if h.threshold is not None}):
             for place in (-threshold, threshold):
                 axes.axvline(place, color=MARK, linewidth=1.2, linestyle="--")
-        axes.set_xlabel(figure)
         axes.set_ylabel("cells")
         axes.set_yscale("log")
         axes.set_ylim(0.7, 2.0 * max(int(h.counts.max()) for _, _, h in drawn))

@@ -15,6 +15,9 @@ from relcrf.report.plot import EXTRA, FIRST, PURPOSE, Plot, draw
 _FEW = 40
 """Up to so many points are drawn one by one."""
 
+_LARGEST = 1e100
+"""What is beyond it is not drawn: an optimiser that diverges comes to numbers of which no axis can be made."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -60,7 +63,7 @@ def plots(stage: Stage) -> list[Plot]:
     found = [_line(stage, "value", stage.value, "iterations", stage.iteration)]
     if stage.seconds is not None:
         found.append(_line(stage, "value", stage.value, "seconds", stage.seconds))
-    seen = np.isfinite(stage.gradient) & (stage.gradient > 0)
+    seen = (stage.gradient > 0) & (stage.gradient < _LARGEST)
     if seen.any():
         found.append(
             _line(stage, "gradient", stage.gradient[seen], "iterations", stage.iteration[seen], logarithmic=True)
@@ -73,8 +76,10 @@ def plots(stage: Stage) -> list[Plot]:
 def _line(
     stage: Stage, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
 ) -> Plot:
+    seen = (np.abs(values) < _LARGEST) & (np.abs(where) < _LARGEST)
+
     def paint(axes: Any) -> None:
-        axes.plot(where, values, color=FIRST, linewidth=1.6, marker="." if len(values) <= _FEW else "")
+        axes.plot(where[seen], values[seen], color=FIRST, linewidth=1.6, marker="." if seen.sum() <= _FEW else "")
         axes.set_xlabel(over)
         if over == "iterations":
             axes.xaxis.get_major_locator().set_params(integer=True)

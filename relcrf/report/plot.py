@@ -68,7 +68,7 @@ def draw(title: str, paint: Callable[[Any], None], legend: tuple[tuple[str, str]
     """
     settings, drawing = (require(f"matplotlib{part}", EXTRA, PURPOSE) for part in ("", ".figure"))
     out = io.StringIO()
-    with settings.rc_context({**_STYLE, "svg.hashsalt": title}):
+    with settings.rc_context({**_STYLE, "svg.hashsalt": ascii(title)}):
         figure = drawing.Figure(figsize=_INCHES, layout="constrained")
         paint(figure.subplots())
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})

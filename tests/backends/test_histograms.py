@@ -99,7 +99,15 @@ def test_a_histogram_counts_all_parts():
 
 
 @pytest.mark.parametrize(
-    "changes", [{"edges": [0, 0, 1]}, {"edges": [0, 1]}, {"counts": [-1, 2]}, {"beyond": 9}, {"threshold": "much"}]
+    "changes",
+    [
+        {"edges": [0, 0, 1]},
+        {"edges": [0, 1]},
+        {"counts": [-1, 2]},
+        {"beyond": 9},
+        {"threshold": "much"},
+        {"edges": [0, 1, 1e308]},
+    ],
 )
 def test_what_is_no_histogram(changes):
     plain = {"edges": [0, 0.5, 1], "counts": [1, 2], "threshold": 0.5, "beyond": 1}

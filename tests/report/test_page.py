@@ -121,7 +121,7 @@ def test_whatever_a_run_says_is_text(tmp_path):
     data = {"e": {"id": [1, 2, 3], "d": [HOSTILE, "b", "b"], "w": ["</style><img src=x onerror=alert(1)>", "$", "$"]}}
     run = train(tmp_path / "<b onclick=alert(1)>$x^$", model, data, "ess")
     for name, change in {
-        "log.jsonl": lambda text: text.replace("structure", "</svg><script>$^$</script>"),
+        "log.jsonl": lambda text: text.replace("structure", "</svg>\\ud800<script>$^$</script>"),
         "run.json": lambda text: text.replace('"l2"', '"<i>\\ud800"', 1),
         "histograms.json": lambda text: json.dumps(
             {HOSTILE: {HOSTILE: {"edges": [0, 0.5, 1], "counts": [1, 0], "threshold": 0.5, "beyond": 0}}}
@@ -172,6 +172,7 @@ def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
         ("timings.json", '{"learn": null}'),
         ("log.jsonl", '{"stage": "unary"}\n'),
         ("log.jsonl", "[]\n"),
+        ("log.jsonl", '{"stage": "s", "iteration": 1e400, "value": 1, "gradient": 1, "weights": 1}\n'),
         ("run.json", "{}"),
     ],
 )
@@ -181,6 +182,19 @@ def test_damaged_files(tmp_path, trmrf, name, text):
     with pytest.raises(DataError, match="E336") as caught:
         page.report(run)
     assert len(caught.value.diagnostics) == 1 and name in caught.value.diagnostics[0].message
+
+
+def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
+    run = shutil.copytree(ess, tmp_path / "run")
+    values = (1.0, 1e308, -1e308, float("nan"), float("inf"))
+    entries = [
+        {"stage": "s", "iteration": k, "value": value, "gradient": value, "weights": k}
+        for k, value in enumerate(values)
+    ]
+    (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    made = page.report(run)
+    assert len(made.plots) == 3
+    Page(made.html).require_closed()
 
 
 def test_templates_that_do_not_fit_their_weights(tmp_path, trmrf):

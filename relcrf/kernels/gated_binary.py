@@ -20,7 +20,7 @@ import numpy as np
 from numba import float32, float64, int64
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.gated_layout import LANES, SLOTS
+from relcrf.kernels.gated_layout import LANES, SLOTS, Slots
 from relcrf.kernels.gated_losses import LOSS, loss_of_odds
 from relcrf.kernels.lane_vectors import GROUP, add_group, subtract_group
 from relcrf.kernels.vector_math import exp, exp_like, log_like
@@ -200,17 +200,22 @@ def _base(slots, block, nodes, base):  # type: ignore[no-untyped-def]
     return n + 1
 
 
+def room_for(slots: Slots, n_iterations: int) -> int:
+    """How many numbers the kernels below need for their work, if they keep the cavities of so many iterations, 1 at least."""
+    return int(np.diff(slots.slot_start).max(initial=0)) * (8 + 2 * max(n_iterations, 1))
+
+
 def _types(real: Any) -> tuple[Any, ...]:
     given = read_only(real[::1])
-    return int64, int64, SLOTS, given, given, given, int64
+    return int64, int64, SLOTS, given, given, given, int64, real[::1]
 
 
 @kernel(*((*_types(real), real[::1]) for real in (float32, float64)), **FAST)
-def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, beliefs):  # type: ignore[no-untyped-def]
+def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, room, beliefs):  # type: ignore[no-untyped-def]
     """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
     real = nodes.dtype.type
-    work = np.empty(8 * _longest(slots.slot_start, lo, hi), nodes.dtype)
-    odds = np.empty(2 * _longest(slots.slot_start, lo, hi), nodes.dtype)
+    n_slots = _longest(slots.slot_start, lo, hi)
+    work, odds = room[: 8 * n_slots], room[8 * n_slots :]
     n_nodes = _longest(slots.node_start, lo, hi) + 1
     base, total, following = (
         np.empty(n_nodes, nodes.dtype),
@@ -233,13 +238,15 @@ def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, belief
     *((*_types(real), LOSS, real[::1], float64[::1], int64, real[::1], real[::1]) for real in (float32, float64)),
     **FAST,
 )
-def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):  # type: ignore[no-untyped-def]  # fmt: skip
+def adjoint_blocks(  # type: ignore[no-untyped-def]
+    lo, hi, slots, nodes, contrasts, gate, n_iterations, room, loss, d_nodes, d_contrasts, origin, d_gate, beliefs
+):
     """Beliefs of blocks lo..hi-1, their loss, and its derivatives; all real arrays are float32 or all are float64.
 
     Args:
         slots: see `Slots`. nodes: log potentials, shape (2 * n_nodes,); one of a node's two may be -inf.
         contrasts: the logs of a, b and r of each table at gate 1, flat, shape (3 * n_tables,).
-        gate: shape (n_pairs,). n_iterations: 0 or more. loss: see `Loss`.
+        gate: shape (n_pairs,). n_iterations: 0 or more. room: overwritten; see `room_for`. loss: see `Loss`.
         d_nodes, d_gate, beliefs: overwritten where the blocks' nodes and pairs are.
         d_contrasts: added to; that of table t begins at 3 * t - origin.
 
@@ -248,8 +255,7 @@ def adjoint_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, loss, d_
     """
     real = nodes.dtype.type
     n_slots = _longest(slots.slot_start, lo, hi)
-    work = np.empty(8 * n_slots, nodes.dtype)
-    odds = np.empty(2 * n_iterations * n_slots, nodes.dtype)
+    work, odds = room[: 8 * n_slots], room[8 * n_slots :]
     n_nodes = _longest(slots.node_start, lo, hi) + 1
     base, total, following = (
         np.empty(n_nodes, nodes.dtype),

@@ -94,8 +94,8 @@ def lay_out(state_start: np.ndarray, ends: np.ndarray, table_of: np.ndarray, tab
         table_start: where each table begins, row-major over (first node, second node), shape (n_tables + 1,).
 
     Raises:
-        ValueError: starts that do not begin at 0, a node without states, a pair of a node with itself or with one that is not there, or a table that is
-            not of its pair's cardinalities.
+        ValueError: starts that do not begin at 0, a node without states, a pair of a node with itself or with one that is not
+            there, or a table that is not of its pair's cardinalities.
     """
     cardinality = np.diff(state_start)
     ends = np.asarray(ends, dtype=np.int64).reshape(-1, 2)
@@ -189,8 +189,12 @@ def propagate(
     beliefs = np.empty(len(nodes), dtype=given[-1].dtype)
 
     def run(lo: int, hi: int) -> None:
-        kernel = gated_tables.propagate_blocks if chosen == "tables float64" else gated_binary.propagate_blocks
-        kernel(layout.runs[lo], layout.runs[hi], layout.slots, *given, n_iterations, beliefs)
+        blocks = layout.runs[lo], layout.runs[hi]
+        if chosen == "tables float64":
+            gated_tables.propagate_blocks(*blocks, layout.slots, *given, n_iterations, beliefs)
+        else:
+            room = np.empty(gated_binary.room_for(layout.slots, 1), dtype=beliefs.dtype)
+            gated_binary.propagate_blocks(*blocks, layout.slots, *given, n_iterations, room, beliefs)
 
     list(in_runs(_work(layout, n_iterations), run))
     return beliefs.astype(real, copy=False)
@@ -243,15 +247,19 @@ def adjoint(
     d_cells = np.zeros(int(cell[-1]))
     kernel: Callable[..., float] = gated_tables.adjoint_blocks if general else gated_binary.adjoint_blocks
 
-    def one(at: int) -> tuple[float, int, np.ndarray]:
+    def one(at: int, room: tuple[np.ndarray, ...]) -> tuple[float, int, np.ndarray]:
         origin, stop = (int(cell[table]) for table in layout.reach[at])
         own = np.zeros(stop - origin)
         blocks = layout.runs[at], layout.runs[at + 1]
-        value = kernel(*blocks, layout.slots, *given, n_iterations, loss, d_nodes, own, origin, d_gate, beliefs)
+        value = kernel(*blocks, layout.slots, *given, n_iterations, *room, loss, d_nodes, own, origin, d_gate, beliefs)
         return value, origin, own
 
+    def several(lo: int, hi: int) -> list[tuple[float, int, np.ndarray]]:
+        room = () if general else (np.empty(gated_binary.room_for(layout.slots, n_iterations), dtype=kind),)
+        return [one(at, room) for at in range(lo, hi)]
+
     value = 0.0
-    for run in in_runs(_work(layout, n_iterations), lambda lo, hi: [one(at) for at in range(lo, hi)]):
+    for run in in_runs(_work(layout, n_iterations), several):
         for part, origin, own in run:
             value += part
             d_cells[origin : origin + len(own)] += own

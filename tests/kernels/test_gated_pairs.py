@@ -327,6 +327,6 @@ def test_gradient_of_pytorch():
     loss = (torch.tensor(problem.weight) * (1.0 - belief) ** 2).sum()
     loss.backward()
     found = adjoint(problem.layout, problem.nodes, problem.tables, problem.gate, problem.losses[0], real="float64")
-    assert found.value == pytest.approx(float(loss), rel=1e-12)
+    assert found.value == pytest.approx(loss.item(), rel=1e-12)
     for ours, theirs in zip(found[1:4], arguments, strict=True):
         np.testing.assert_allclose(ours, theirs.grad.numpy(), atol=1e-12)

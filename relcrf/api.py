@@ -25,14 +25,15 @@ import numpy as np
 
 from relcrf.backends import run_folder
 from relcrf.backends.base import Inferred, Monitor, Problem
-from relcrf.backends.learned import LearnedModel, vocabulary_of
+from relcrf.backends.learned import LearnedModel, Meaning, vocabulary_of
+from relcrf.backends.problems import question, training_problem
 from relcrf.backends.registry import backend_class, make
 from relcrf.backends.sharded import ShardedProblem, infer, release, require_pieces, shard
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.data.splits import SplitPlan, read_split
-from relcrf.errors import DataError, Diagnostic, ModelError, UsageError, listing, suggestion
+from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.metrics import Score, average, score
@@ -40,7 +41,6 @@ from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.serial import SerialExecutor
-from relcrf.graph.reduction import Role
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.doubts import doubts
 from relcrf.grounding.engines.choice import OpenEngine, engine_named
@@ -174,7 +174,8 @@ class Model:
         Args:
             settings: of the backend, such as `l2=0.5`.
         """
-        return fit(self, self.ground(data, budget), backend, monitor=monitor, **settings)
+        grounding = self.ground(data, budget, with_gates=backend_class(backend).gated)
+        return fit(self, grounding, backend, monitor=monitor, **settings)
 
     def evaluate(
         self,
@@ -194,7 +195,7 @@ class Model:
             hold: only these folds. Default: what the manifest holds out, or each.
         """
         plan = require_plan(data, split)
-        grounding = self.ground(data, budget)
+        grounding = self.ground(data, budget, with_gates=backend_class(backend).gated)
         folds = split_by(grounding, plan)
         held = hold or plan.hold or folds.values
         return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in held]
@@ -224,6 +225,7 @@ def fit(
     backend: str = "ess",
     *,
     hidden: np.ndarray | None = None,
+    given: np.ndarray | None = None,
     monitor: Monitor | None = None,
     executor: AbstractExecutor | None = None,
     calibrate: int = 0,
@@ -235,6 +237,7 @@ def fit(
         calibrate: folds of the labels by which the weights are made smaller or larger, see `evaluation/calibration.py`; with 0
             they stay as they are learned.
         hidden: variables whose labels must not be used, shape (n_variables,), bool.
+        given: variables whose labels are evidence, and not learned from, shape (n_variables,), bool.
         executor: deals the graph's components to workers; without one, a graph that is larger than the dataset's memory is
             taken piece by piece in this process, and a smaller one whole.
 
@@ -242,7 +245,7 @@ def fit(
         DataError: where nothing is labelled.
     """
     system = make(backend, **settings)
-    problem = training_problem(grounding, hidden, with_candidates=system.chooses)
+    problem = training_problem(grounding, hidden, given, with_candidates=system.chooses, gated=system.gated)
     started = time.perf_counter()
     with in_pieces(grounding, problem, executor) as pieces:
         learned = system.fit(pieces or problem, monitor or Monitor())
@@ -267,6 +270,7 @@ def fit(
         },
         converged=learned.converged,
         histograms=learned.histograms,
+        gates=Meaning.of_gates(grounding) if system.gated else None,
     )
     return Fit(result, time.perf_counter() - started)
 
@@ -285,7 +289,8 @@ def select(
         hidden: variables whose labels must not be used, as for `fit`.
         options: `hold` or `held`, `seed`, `by`, and settings that are not varied.
     """
-    problem = training_problem(grounding, hidden, with_candidates=backend_class(backend).chooses)
+    kind = backend_class(backend)
+    problem = training_problem(grounding, hidden, with_candidates=kind.chooses, gated=kind.gated)
     return selection.select(problem, backend, grid, **options)
 
 
@@ -304,26 +309,6 @@ def in_pieces(
     finally:
         release()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def training_problem(
-    grounding: Grounding, hidden: np.ndarray | None = None, *, with_candidates: bool = False
-) -> Problem:
-    """Labelled variables as targets, latent ones free and without a state, all others left out.
-
-    Raises:
-        DataError: where nothing is labelled.
-    """
-    labelled = grounding.states >= 0
-    if hidden is not None:
-        labelled = labelled & ~hidden
-    if not labelled.any():
-        names = listing(block.name for block in grounding.blocks)
-        hint = "give some things a label to learn from"
-        raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
-    roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
-    candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
-    return Problem(grounding.graph, roles, grounding.states, candidates=candidates)
 
 
 @dataclass(frozen=True)
@@ -367,7 +352,9 @@ class Fit:
         keep: str | os.PathLike[str] | SavedBlocks | None = None,
     ) -> Grounding:
         """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
-        return _ground(self.learned.spec, data, self.learned.vocabulary, budget, progress, engine, keep)
+        spec, vocabulary = self.learned.spec, self.learned.vocabulary
+        gated = self.learned.gates is not None
+        return _ground(spec, data, vocabulary, budget, progress, engine, keep, with_gates=gated)
 
     def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET, **settings: Any) -> Prediction:
         """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
@@ -393,6 +380,7 @@ def predict(
     grounding: Grounding,
     *,
     hidden: np.ndarray | None = None,
+    asked: np.ndarray | None = None,
     executor: AbstractExecutor | None = None,
     observe: Observer = silent,
     **settings: Any,
@@ -401,20 +389,16 @@ def predict(
 
     Args:
         hidden: variables whose labels are queries, though known, shape (n_variables,), bool.
+        asked: of the unknown variables those that somebody wants to know, as gates may tell these from others, shape
+            (n_variables,), bool; by default all but latent ones.
         executor: as for `fit`.
         observe: sees a method that goes by rounds at work, where the graph is in one piece.
         settings: of the backend, in place of those that it was trained with, such as `inference="bp"`.
     """
+    started = time.perf_counter()
     learned = trained.learned
     system = make(learned.backend, **{**learned.settings, **settings})
-    known = grounding.states >= 0
-    if hidden is not None:
-        known = known & ~hidden
-    roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
-    grounding = learned.placed(grounding)
-    vectors = learned.vectors_for(grounding)
-    started = time.perf_counter()
-    problem = Problem(grounding.graph, roles, grounding.states)
+    grounding, vectors, problem = question(learned, grounding, hidden, asked)
     with in_pieces(grounding, problem, executor) as pieces:
         inferred = infer(pieces, system, vectors) if pieces else system.infer(problem, vectors, observe)
     return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
@@ -439,11 +423,8 @@ def joint_log_likelihood(
     """
     learned = trained.learned
     system = make(learned.backend, **{**learned.settings, **settings})
-    known = (grounding.states >= 0) & (False if hidden is None else ~hidden)
-    roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
-    grounding = learned.placed(grounding)
-    vectors = learned.vectors_for(grounding)
-    problem = Problem(grounding.graph, roles, grounding.states)
+    every = np.ones(len(grounding.states), dtype=bool)
+    grounding, vectors, problem = question(learned, grounding, every if hidden is None else hidden)
     with in_pieces(grounding, problem, executor) as pieces:
         if pieces:
             require_pieces(system)

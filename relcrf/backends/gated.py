@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.risks import Examples, GatedBeliefs, gating_of
+from relcrf.backends.risks import Examples, GatedBeliefs, required_gating
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WholeGraph
 from relcrf.errors import Diagnostic, UsageError
@@ -158,12 +158,12 @@ class GatedBackend(AbstractBackend):
 
     def _first_gates(self, problem: Problem) -> np.ndarray:
         """Weights of gates that are all open alike."""
-        gating = gating_of(problem, self.name)
+        gating = required_gating(problem, self.name)
         shared = ~(gating.of_features(problem.graph) | gating.of_keys(problem.graph))
         return np.where(shared, AJAR, 0.0)
 
     def _penalties(self, problem: Problem, n_asked: int) -> Penalties:
-        graph, gating = problem.graph, gating_of(problem, self.name)
+        graph, gating = problem.graph, required_gating(problem, self.name)
         features, keys = gating.of_features(graph), gating.of_keys(graph)
         learned = {"evidence": features | ~features, "static": ~features, "none": np.zeros(len(features), dtype=bool)}
         groups = []

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from relcrf.backends.gating import gating_of
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -17,18 +18,33 @@ from relcrf.model.spec import ModelSpec, OpenDomain
 
 
 @dataclass(frozen=True)
+class Meaning:
+    """Weights in blocks, and what their numbers mean."""
+
+    layout: WeightLayout
+    templates: tuple[TemplateInfo, ...]
+
+    @classmethod
+    def of_gates(cls, grounding: Grounding) -> Meaning:
+        """Of the gates of a ground graph."""
+        gating, templates = gating_of(grounding)
+        return cls(gating.layout, templates)
+
+
+@dataclass(frozen=True)
 class LearnedModel:
     """All that predicting needs.
 
     Args:
         backend, settings: which system, by name, and its settings.
-        vectors: named weight vectors, each of shape (layout.size,).
+        vectors: named weight vectors, each of shape (layout.size,), but for `gates`, which is laid out as the gates are.
         templates: what the weights' numbers mean.
         vocabulary: the values of the open domains, in the order of their codes.
         summary: figures about the training.
         log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
         converged: whether every optimisation did.
         histograms: see `Learned`.
+        gates: None where factors have none.
     """
 
     spec: ModelSpec
@@ -42,6 +58,7 @@ class LearnedModel:
     converged: bool
     log: tuple[Mapping[str, Any], ...] = field(default=())
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
+    gates: Meaning | None = None
 
     def placed(self, grounding: Grounding) -> Grounding:
         """A ground graph with the candidates that training chose."""
@@ -58,17 +75,11 @@ class LearnedModel:
         layout = grounding.graph.layout
         # What is not learned is as the model gives it, seen or not.
         given = np.where(layout.learned(), 0.0, layout.initial())
-        out = {name: given.copy() for name in self.vectors}
-        for block, (old, new) in enumerate(zip(self.templates, grounding.templates, strict=True)):
-            if old.patterns != new.patterns:
-                unseen = [p for p in new.patterns if p not in old.patterns]
-                message = f"template '{new.name}' has states that were not there in training: {listing(unseen)}"
-                hint = "train on data that has these values, or give the domain's values in the model"
-                raise DataError(Diagnostic("E223", message, hint=hint))
-            source, target = _matching_features(old, new)
-            for name, vector in self.vectors.items():
-                matrix = self.layout.matrix(vector, block)
-                grounding.graph.layout.matrix(out[name], block)[target] = matrix[source]
+        own, new = Meaning(self.layout, self.templates), Meaning(layout, grounding.templates)
+        out = {name: _carried(vector, own, new, given) for name, vector in self.vectors.items() if name != "gates"}
+        if self.gates is not None:
+            gates = Meaning.of_gates(grounding)
+            out["gates"] = _carried(self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size))
         return out
 
     def unseen_keys(self, grounding: Grounding) -> dict[str, int]:
@@ -83,6 +94,22 @@ class LearnedModel:
 def vocabulary_of(grounding: Grounding) -> dict[str, tuple[str, ...]]:
     """The values of the open domains of a ground graph."""
     return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
+
+
+def _carried(vector: np.ndarray, old: Meaning, new: Meaning, given: np.ndarray) -> np.ndarray:
+    """Weights of one meaning laid out for another; those that it did not have are as given."""
+    out = given.copy()
+    for block, (was, now) in enumerate(zip(old.templates, new.templates, strict=True)):
+        if not now.bindings:
+            continue  # there is nothing here to weigh, and perhaps nothing that says what it would mean
+        if was.patterns != now.patterns:
+            unseen = [p for p in now.patterns if p not in was.patterns]
+            message = f"template '{now.name}' has states that were not there in training: {listing(unseen)}"
+            hint = "train on data that has these values, or give the domain's values in the model"
+            raise DataError(Diagnostic("E223", message, hint=hint))
+        source, target = _matching_features(was, now)
+        new.layout.matrix(out, block)[target] = old.layout.matrix(vector, block)[source]
+    return out
 
 
 def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:

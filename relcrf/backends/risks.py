@@ -19,7 +19,7 @@ FEW = 20
 """Components, fewer than which are not held out whole."""
 
 
-def gating_of(problem: Problem, backend: str) -> Gating:
+def required_gating(problem: Problem, backend: str) -> Gating:
     """The gates of a problem.
 
     Raises:
@@ -45,7 +45,7 @@ def risk_of(problem: Problem, asked: np.ndarray, settings: Settings, backend: st
     wanted = problem.states >= 0 if problem.asked is None else problem.asked
     unknown = problem.graph.cardinality + np.where(wanted, ASKED, HIDDEN)
     status = np.where(problem.roles == Role.FREE, unknown, problem.states)
-    gates = gating_of(problem, backend).rows(problem.graph, graph.factors, status)
+    gates = required_gating(problem, backend).rows(problem.graph, graph.factors, status)
     variables = graph.alone.variables
     return Risk(graph, gates, np.maximum(problem.states[variables], 0), asked[variables], settings)
 

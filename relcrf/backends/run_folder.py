@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import Monitor, Problem
-from relcrf.backends.learned import LearnedModel
+from relcrf.backends.learned import LearnedModel, Meaning
 from relcrf.columns.growing import part_of
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 from relcrf.graph.factor_graph import RepeatedScope
@@ -241,18 +241,15 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], step
         "summary": dict(learned.summary),
         "converged": learned.converged,
         "vectors": sorted(learned.vectors),
-        "blocks": [asdict(block) for block in learned.layout.blocks],
-        "templates": [
-            {"name": t.name, "features": t.features, "patterns": t.patterns, "bindings": t.bindings}
-            for t in learned.templates
-        ],
+        **_plain_meaning(Meaning(learned.layout, learned.templates)),
     }
-    dictionaries = {
+    dictionaries: dict[str, Any] = {
         "domains": dict(learned.vocabulary),
-        "keys": {
-            t.name: {"domain": t.keys.domain, "values": t.keys.values} if t.keys else None for t in learned.templates
-        },
+        "keys": {t.name: _plain_keys(t) for t in learned.templates},
     }
+    if learned.gates is not None:
+        run["gates"] = _plain_meaning(learned.gates)
+        dictionaries["gate_keys"] = [_plain_keys(t) for t in learned.gates.templates]
     source = learned.spec.source
     write_text(
         partial / "model.rcrf", source.text if source and not learned.spec.included else render(learned.spec.flat())
@@ -294,23 +291,20 @@ def load(folder: Path) -> LearnedModel:
         if version != FORMAT:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
-        layout = WeightLayout(tuple(WeightBlock(**block) for block in run["blocks"]))
         path = folder / "dictionaries.json"
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
+        keys = [dictionaries["keys"][template["name"]] for template in run["templates"]]
+        meaning = _meaning(run, keys)
+        gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
         path = folder / "model.rcrf"
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         vectors = {}
-        for name in sorted({"weights", *run["vectors"]}):
+        for name in sorted({"weights", *run["vectors"]} | ({"gates"} if gates else set())):
             path = folder / f"{Path(name).name}.npy"
             vectors[name] = np.load(path, allow_pickle=False)
-            if vectors[name].shape != (layout.size,):
-                raise ValueError(f"{len(vectors[name])} weights instead of {layout.size}")
-        path = folder / "dictionaries.json"
-        templates = tuple(_template(t, dictionaries["keys"][t["name"]]) for t in run["templates"])
-        for info, block in zip(templates, layout.blocks, strict=True):
-            n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
-            if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
-                raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
+            size = (gates if gates and name == "gates" else meaning).layout.size
+            if vectors[name].shape != (size,):
+                raise ValueError(f"{len(vectors[name])} weights instead of {size}")
         path = folder / "log.jsonl"
         log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
         path = folder / "histograms.json"
@@ -319,13 +313,14 @@ def load(folder: Path) -> LearnedModel:
             run["backend"],
             dict(run["settings"]),
             vectors,
-            layout,
-            templates,
+            meaning.layout,
+            meaning.templates,
             {name: tuple(values) for name, values in dictionaries["domains"].items()},
             dict(run["summary"]),
             run["converged"],
             log,
             _histograms(path),
+            gates,
         )
     except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, OverflowError) as error:
         raise _corrupt(path, error) from None
@@ -366,6 +361,35 @@ def _histograms(path: Path) -> dict[str, dict[str, Histogram]]:
         figure: {name: Histogram.of_plain(plain) for name, plain in histograms.items()}
         for figure, histograms in json.loads(path.read_text(encoding="utf-8")).items()
     }
+
+
+def _plain_meaning(meaning: Meaning) -> dict[str, Any]:
+    return {
+        "blocks": [asdict(block) for block in meaning.layout.blocks],
+        "templates": [
+            {"name": t.name, "features": t.features, "patterns": t.patterns, "bindings": t.bindings}
+            for t in meaning.templates
+        ],
+    }
+
+
+def _plain_keys(info: TemplateInfo) -> dict[str, Any] | None:
+    return {"domain": info.keys.domain, "values": info.keys.values} if info.keys else None
+
+
+def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> Meaning:
+    """From its plain form; the keys of each template beside it.
+
+    Raises:
+        ValueError: where templates and blocks of weights are of different sizes.
+    """
+    layout = WeightLayout(tuple(WeightBlock(**block) for block in facts["blocks"]))
+    templates = tuple(_template(template, own) for template, own in zip(facts["templates"], keys, strict=True))
+    for info, block in zip(templates, layout.blocks, strict=True):
+        n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
+        if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
+            raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
+    return Meaning(layout, templates)
 
 
 def _template(facts: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:

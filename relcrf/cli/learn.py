@@ -134,10 +134,12 @@ def train(
         saved = kept_blocks(keep)
         engine = spark(master) if master is not None else duckdb()
         dataset = Dataset(data, memory=memory)
-        grounding = loaded.ground(dataset, budget, engine=engine, keep=saved, progress=watch.grounding)
+        grounding = loaded.ground(
+            dataset, budget, engine=engine, keep=saved, progress=watch.grounding, with_gates=system.gated
+        )
         seconds_ground = time.perf_counter() - started
         hidden = _hidden(grounding, split, hold)
-        problem = api.training_problem(grounding, hidden, with_candidates=system.chooses)
+        problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
         selected = None
         if grid:
             watch.phase("selecting settings")
@@ -337,9 +339,9 @@ def evaluate(
             warn([] if as_json else loaded.warnings)
             chosen = settings(setting)
             systems = backend or ["local", "ess"]
-            for name in systems:
-                make(name, **chosen)
-            grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
+            made = [make(name, **chosen) for name in systems]
+            gated = any(system.gated for system in made)
+            grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gated)
             folds = split_by(grounding, plan)
             held = list(dict.fromkeys(hold or plan.hold or folds.values))
             folds.held_out(held)

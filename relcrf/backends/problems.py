@@ -1,0 +1,59 @@
+"""Ground graphs as problems: what is learned from, and what is asked."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from relcrf.backends.base import Problem
+from relcrf.backends.gating import gating_of
+from relcrf.backends.learned import LearnedModel
+from relcrf.errors import DataError, Diagnostic, listing
+from relcrf.graph.reduction import Role
+from relcrf.grounding.grounding import Grounding
+
+
+def training_problem(
+    grounding: Grounding,
+    hidden: np.ndarray | None = None,
+    given: np.ndarray | None = None,
+    *,
+    with_candidates: bool = False,
+    gated: bool = False,
+) -> Problem:
+    """Labelled variables as targets, given ones as evidence, latent ones free and without a state, all others left out.
+
+    Raises:
+        DataError: where nothing is labelled.
+    """
+    labelled = grounding.states >= 0
+    if hidden is not None:
+        labelled = labelled & ~hidden
+    if not labelled.any():
+        names = listing(block.name for block in grounding.blocks)
+        hint = "give some things a label to learn from"
+        raise DataError(Diagnostic("E225", f"no value of {names} is known", hint=hint))
+    roles = np.where(labelled | grounding.latent, Role.FREE, Role.ABSENT).astype(np.int8)
+    if given is not None:
+        roles[labelled & given] = Role.CLAMPED
+    candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
+    gating = gating_of(grounding)[0] if gated else None
+    return Problem(grounding.graph, roles, grounding.states, candidates=candidates, gating=gating)
+
+
+def question(
+    learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None
+) -> tuple[Grounding, dict[str, np.ndarray], Problem]:
+    """The unknown variables as queries: the graph with what training chose, its weights, and the problem.
+
+    Args:
+        hidden, asked: see `relcrf.api.predict`.
+    """
+    known = grounding.states >= 0
+    if hidden is not None:
+        known = known & ~hidden
+    roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
+    grounding = learned.placed(grounding)
+    gating = gating_of(grounding)[0] if learned.gates is not None else None
+    wanted = ~grounding.latent if asked is None else asked
+    problem = Problem(grounding.graph, roles, grounding.states, gating=gating, asked=wanted)
+    return grounding, learned.vectors_for(grounding), problem

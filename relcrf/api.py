@@ -26,7 +26,8 @@ import numpy as np
 from relcrf.backends import run_folder
 from relcrf.backends.base import Inferred, Monitor, Problem
 from relcrf.backends.learned import LearnedModel, Meaning, vocabulary_of
-from relcrf.backends.problems import question, training_problem
+from relcrf.backends.problems import question
+from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.registry import backend_class, make
 from relcrf.backends.sharded import ShardedProblem, infer, release, require_pieces, shard
 from relcrf.data.binding import bind

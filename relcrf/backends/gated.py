@@ -6,7 +6,7 @@ Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MR
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,8 +23,34 @@ from relcrf.learning.penalties import Penalties
 from relcrf.learning.risk import LOSSES, Risk, Settings
 from relcrf.learning.stochastic import AbstractStochastic, Adam, MetaDescent
 
-STEEPNESS = (1.0, 2.0)
-"""Of the gates' thresholds in learning, stage by stage."""
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of learning.
+
+    Args:
+        steepness: of the gates' thresholds.
+        by_evidence: whether gates look at the evidence.
+        judged: whether held-out variables say when it has done enough; before gates have closed they cannot.
+    """
+
+    name: str
+    steepness: float
+    by_evidence: bool
+    judged: bool
+
+
+STAGES = {
+    "evidence": (
+        Stage("static", 1.0, False, False),
+        Stage("evidence", 1.0, True, True),
+        Stage("sharp", 2.0, True, True),
+    ),
+    "static": (Stage("static", 1.0, False, False), Stage("sharp", 2.0, False, True)),
+    "none": (Stage("open", 1.0, False, True),),
+}
+"""Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and what is
+left overfits."""
 
 AJAR = 2.0
 """The log odds at which all gates are open at first."""
@@ -33,6 +59,7 @@ ROUNDS = 50
 """Of belief propagation in the likelihood that learning begins with."""
 
 STOCHASTIC: dict[str, type[AbstractStochastic]] = {"adam": Adam, "smd": MetaDescent}
+RATES = {"adam": 0.03, "smd": 0.1}
 
 
 @dataclass(frozen=True)
@@ -48,12 +75,13 @@ class GatedBackend(AbstractBackend):
         gates: `evidence`; `static`: a number for each key, whatever the evidence; `none`: all are open.
         iterations: of belief propagation.
         threshold: of a gate's probability, below which its factor is left out in use. learning_threshold: in learning.
-        l2, l1, group_l1: of the weights of factors; groups are those of a key. gate_l2: of the gates' weights. deviation_l2: of
-            those by which keys deviate from what all have in common. Penalties are on the sum over variables.
+        l2, l1, group_l1: of the weights of factors; groups are those of a key. gate_l2: of the gates' bases.
+            evidence_l2: of what they make of the evidence. Penalties are on the sum over variables.
         given: share of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
         unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
         pretraining: iterations of likelihood.
-        optimiser: `lbfgs`; or in batches of whole components `adam` or `smd`, stochastic meta-descent.
+        optimiser: in batches of whole components `adam` or `smd`, stochastic meta-descent; or `lbfgs`, which with gates ends in
+            worse optima: what all gates have in common moves first, and they open or close all at once.
         batch: components. rate: of the first step of a stochastic one; 0 is its default.
         max_iterations, tolerance: of each stage.
         early_stop: share of what is learned from that is held out to find out when to stop: components, or variables where these
@@ -72,14 +100,14 @@ class GatedBackend(AbstractBackend):
     l2: float = 1.0
     l1: float = 0.0
     group_l1: float = 0.0
-    gate_l2: float = 0.1
-    deviation_l2: float = 1.0
+    gate_l2: float = 0.001
+    evidence_l2: float = 10.0
     given: float = 0.0
     draws: int = 1
     unlabelled: str = "leave"
     pretraining: int = 5
-    optimiser: str = "lbfgs"
-    batch: int = 100
+    optimiser: str = "adam"
+    batch: int = 200
     rate: float = 0.0
     max_iterations: int = 100
     tolerance: float = 1e-4
@@ -124,13 +152,14 @@ class GatedBackend(AbstractBackend):
         examples = Examples(self._settings, self.name, self.early_stop, batch)
         divided = [examples.divided(one, rng) for one in drawn]
         risks, held = [risk for batches, _ in divided for risk in batches], divided[0][1]
-        penalties = self._penalties(problem, sum(risk.n_asked for risk in risks))
+        n_asked = sum(risk.n_asked for risk in risks)
         point = np.concatenate((first.point, self._first_gates(problem)))
         stages = [("likelihood", first)] if self.pretraining else []
-        for number, steepness in enumerate(STEEPNESS if self.gates != "none" else STEEPNESS[:1]):
-            steep = [risk.with_settings(steepness=steepness) for risk in risks]
-            state = self._stage(f"risk_{number + 1}", steep, held, penalties, point, monitor)
-            stages.append((f"risk_{number + 1}", state))
+        for stage in STAGES[self.gates]:
+            penalties = self._penalties(problem, n_asked, stage)
+            steep = [risk.with_settings(steepness=stage.steepness) for risk in risks]
+            state = self._run(stage.name, steep, held if stage.judged else None, penalties, point, monitor)
+            stages.append((stage.name, state))
             point = penalties.pruned(state.point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
         return Learned({"weights": weights, "gates": gates}, tuple(stages), self._summary(risks, held, point))
@@ -162,25 +191,25 @@ class GatedBackend(AbstractBackend):
         shared = ~(gating.of_features(problem.graph) | gating.of_keys(problem.graph))
         return np.where(shared, AJAR, 0.0)
 
-    def _penalties(self, problem: Problem, n_asked: int) -> Penalties:
+    def _penalties(self, problem: Problem, n_asked: int, stage: Stage) -> Penalties:
         graph, gating = problem.graph, required_gating(problem, self.name)
-        features, keys = gating.of_features(graph), gating.of_keys(graph)
-        learned = {"evidence": features | ~features, "static": ~features, "none": np.zeros(len(features), dtype=bool)}
+        features = gating.of_features(graph)
+        learned = np.zeros_like(features) if self.gates == "none" else ~features | stage.by_evidence
         groups = []
         for block in {group.block for group, gates in zip(graph.groups, gating.groups, strict=True) if gates}:
             n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
             places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             groups.append(places.reshape(n_keys, -1))
         return Penalties(
-            np.concatenate((graph.layout.l2(self.l2), np.where(features & keys, self.deviation_l2, self.gate_l2))),
-            np.concatenate((graph.layout.learned(), learned[self.gates])),
+            np.concatenate((graph.layout.l2(self.l2), np.where(features, self.evidence_l2, self.gate_l2))),
+            np.concatenate((graph.layout.learned(), learned)),
             tuple(groups),
             self.l1,
             self.group_l1,
             1.0 / max(n_asked, 1),
         )
 
-    def _stage(
+    def _run(
         self, name: str, risks: list[Risk], held: Risk | None, penalties: Penalties, point: np.ndarray, monitor: Monitor
     ) -> State:
         """Goes on until it has converged, or what is held out has not become better for a while."""
@@ -200,12 +229,15 @@ class GatedBackend(AbstractBackend):
             monitor.step(name, state, self.max_iterations)
             return state
 
+        def begun(state: State) -> State:
+            return state if held is None else self._judged(state, held)
+
         state, every = monitor.restore(name), np.arange(len(risks))
         if self.optimiser in STOCHASTIC:
             method = self._stochastic(len(risks))
-            return method.minimise(evaluate, state or method.start(evaluate, point), judge)
+            return method.minimise(evaluate, state or begun(method.start(evaluate, point)), judge)
         optimiser = self._quasi_newton(penalties)
-        state = state or optimiser.start(lambda at: evaluate(at, every), point)
+        state = state or begun(optimiser.start(lambda at: evaluate(at, every), point))
         while state.status == "running":
             state = judge(optimiser.step(lambda at: evaluate(at, every), state))
         return state
@@ -216,9 +248,13 @@ class GatedBackend(AbstractBackend):
         return Lbfgs(self.tolerance, max_iterations=self.max_iterations)
 
     def _stochastic(self, n_batches: int) -> AbstractStochastic:
-        rate: dict[str, Any] = {"rate": self.rate} if self.rate else {}
         return STOCHASTIC[self.optimiser](
-            n_batches, 1, tolerance=self.tolerance, max_iterations=self.max_iterations, seed=self.seed, **rate
+            n_batches,
+            1,
+            self.rate or RATES[self.optimiser],
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            seed=self.seed,
         )
 
     def _judged(self, state: State, held: Risk) -> State:

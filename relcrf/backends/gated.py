@@ -32,12 +32,14 @@ class Stage:
         steepness: of the gates' thresholds.
         by_evidence: whether gates look at the evidence.
         judged: whether held-out variables say when it has done enough; before gates have closed they cannot.
+        refit: weights of pairs that are 0 stay so, and L1 does not act.
     """
 
     name: str
     steepness: float
     by_evidence: bool
     judged: bool
+    refit: bool = False
 
 
 STAGES = {
@@ -51,6 +53,9 @@ STAGES = {
 }
 """Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and what is
 left overfits."""
+
+REFIT = Stage("refit", 2.0, True, True, refit=True)
+"""The last one where L1 has made weights 0: the others learn without it."""
 
 AJAR = 2.0
 """The log odds at which all gates are open at first."""
@@ -75,7 +80,8 @@ class GatedBackend(AbstractBackend):
         gates: `evidence`; `static`: a number for each key, whatever the evidence; `none`: all are open.
         iterations: of belief propagation.
         threshold: of a gate's probability, below which its factor is left out in use. learning_threshold: in learning.
-        l2, l1, group_l1: of the weights of factors; groups are those of a key. gate_l2: of the gates' bases.
+        l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
+            once more without it. gate_l2: of the gates' bases.
             evidence_l2: of what they make of the evidence. Penalties are on the sum over variables.
         given: share of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
         unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
@@ -155,8 +161,8 @@ class GatedBackend(AbstractBackend):
         n_asked = sum(risk.n_asked for risk in risks)
         point = np.concatenate((first.point, self._first_gates(problem)))
         stages = [("likelihood", first)] if self.pretraining else []
-        for stage in STAGES[self.gates]:
-            penalties = self._penalties(problem, n_asked, stage)
+        for stage in STAGES[self.gates] + ((REFIT,) if self.l1 or self.group_l1 else ()):
+            penalties = self._penalties(problem, n_asked, stage, point)
             steep = [risk.with_settings(steepness=stage.steepness) for risk in risks]
             state = self._run(stage.name, steep, held if stage.judged else None, penalties, point, monitor)
             stages.append((stage.name, state))
@@ -191,21 +197,26 @@ class GatedBackend(AbstractBackend):
         shared = ~(gating.of_features(problem.graph) | gating.of_keys(problem.graph))
         return np.where(shared, AJAR, 0.0)
 
-    def _penalties(self, problem: Problem, n_asked: int, stage: Stage) -> Penalties:
+    def _penalties(self, problem: Problem, n_asked: int, stage: Stage, point: np.ndarray) -> Penalties:
         graph, gating = problem.graph, required_gating(problem, self.name)
         features = gating.of_features(graph)
-        learned = np.zeros_like(features) if self.gates == "none" else ~features | stage.by_evidence
+        by_evidence = stage.by_evidence and self.gates == "evidence"
+        learned = np.zeros_like(features) if self.gates == "none" else ~features | by_evidence
         groups = []
         for block in {group.block for group, gates in zip(graph.groups, gating.groups, strict=True) if gates}:
             n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
             places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             groups.append(places.reshape(n_keys, -1))
+        moves = np.concatenate((graph.layout.learned(), learned))
+        if stage.refit:
+            for rows in groups:
+                moves[rows] &= point[rows] != 0.0
         return Penalties(
             np.concatenate((graph.layout.l2(self.l2), np.where(features, self.evidence_l2, self.gate_l2))),
-            np.concatenate((graph.layout.learned(), learned)),
+            moves,
             tuple(groups),
-            self.l1,
-            self.group_l1,
+            0.0 if stage.refit else self.l1,
+            0.0 if stage.refit else self.group_l1,
             1.0 / max(n_asked, 1),
         )
 
@@ -243,7 +254,7 @@ class GatedBackend(AbstractBackend):
         return state
 
     def _quasi_newton(self, penalties: Penalties) -> AbstractQuasiNewton:
-        if self.l1:
+        if penalties.l1:
             return Owlqn(self.tolerance, max_iterations=self.max_iterations, l1=penalties.corners)
         return Lbfgs(self.tolerance, max_iterations=self.max_iterations)
 

@@ -51,8 +51,8 @@ STAGES = {
     "static": (Stage("static", 1.0, False, False), Stage("sharp", 2.0, False, True)),
     "none": (Stage("open", 1.0, False, True),),
 }
-"""Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and what is
-left overfits."""
+"""Of learning, by `gates`. Gates that may look at the evidence from the start soon close all pairs of unknown variables, and
+what is left overfits."""
 
 REFIT = Stage("refit", 2.0, True, True, refit=True)
 """The last one where L1 has made weights 0: the others learn without it."""
@@ -161,7 +161,10 @@ class GatedBackend(AbstractBackend):
         n_asked = sum(risk.n_asked for risk in risks)
         point = np.concatenate((first.point, self._first_gates(problem)))
         stages = [("likelihood", first)] if self.pretraining else []
-        for stage in STAGES[self.gates] + ((REFIT,) if self.l1 or self.group_l1 else ()):
+        stages_to_come = STAGES[self.gates]
+        if self.l1 or self.group_l1:
+            stages_to_come = (*(replace(stage, judged=False) for stage in stages_to_come), REFIT)
+        for stage in stages_to_come:
             penalties = self._penalties(problem, n_asked, stage, point)
             steep = [risk.with_settings(steepness=stage.steepness) for risk in risks]
             state = self._run(stage.name, steep, held if stage.judged else None, penalties, point, monitor)

@@ -153,7 +153,7 @@ class GatedBackend(AbstractBackend):
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
         drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
-        first = self._likelihood(drawn[0], monitor)
+        first = self._likelihood(problem, monitor)
         batch = 0 if self.optimiser == "lbfgs" else self.batch
         examples = Examples(self._settings, self.name, self.early_stop, batch)
         divided = [examples.divided(one, rng) for one in drawn]

@@ -26,6 +26,7 @@ from relcrf.cli.output import (
     console,
     kept_blocks,
     messages,
+    note,
     note_kept,
     print_json,
     settings,
@@ -76,8 +77,9 @@ def pareto(
     Example: relcrf pareto models/random_field.rcrf --data fields/ --split hide=0.2 --price 0,1e-4,1e-3
     """
     prices, chosen = _parts(price), settings(setting)
-    kinds: list[dict[str, Any]] = [chosen, *({**chosen, "gates": gates} for gates in _parts(against or ""))]
-    sweeps = {made[0].gates: kind for kind in reversed(kinds) for made in (systems(backend, prices, kind),)}
+    sweeps: dict[str, dict[str, Any]] = {}
+    for kind in (chosen, *({**chosen, "gates": gates} for gates in _parts(against or ""))):
+        sweeps.setdefault(systems(backend, prices, kind)[0].gates, kind)
     if plot is not None:
         front.require_drawable(plot)
     loaded = api.load(model)
@@ -92,7 +94,7 @@ def pareto(
         folds = split_by(grounding, plan)
         held = list(dict.fromkeys(hold or plan.hold or folds.values))
         hidden = np.array([folds.held_out([value]) for value in held])
-        for kind in reversed(sweeps.values()):
+        for kind in sweeps.values():
             found = api.pareto(
                 grounding, prices, hidden=hidden, backend=backend, watch=lambda what: _Shown(watch, what), **kind
             )
@@ -124,25 +126,23 @@ def _parts(text: str) -> list[str]:
 
 
 def _show(points: list[Point]) -> None:
-    columns = ("gates", "price", "loss", "accuracy", "log-lik.", "messages", "each", "open", "learn s", "infer s", "")
-    rows = [
-        (
-            point.gates,
-            f"{point.price:g}",
-            point.loss,
-            point.accuracy,
-            point.log_likelihood,
-            point.messages,
-            f"{point.messages_each:.2f}",
-            f"{point.open_share:.1%}",
-            f"{point.seconds_learn:.2f}",
-            point.seconds_infer,
-            "*" if best else "",
-        )
-        for point, best in zip(points, unbeaten(points), strict=True)
-    ]
-    table(
-        f"{points[0].n:,} held-out labels by the price of a message; * no other has less loss and messages",
-        columns,
-        rows,
-    )
+    """A table for each kind of gates."""
+    marked = list(zip(points, unbeaten(points), strict=True))
+    for gates in dict.fromkeys(point.gates for point in points):
+        rows = [
+            (
+                f"{point.price:g}" + (" *" if best else ""),
+                point.loss,
+                point.accuracy,
+                point.log_likelihood,
+                f"{point.messages_each:.2f}",
+                f"{point.open_share:.0%}",
+                f"{point.seconds_learn:.2f}",
+                point.seconds_infer,
+            )
+            for point, best in marked
+            if point.gates == gates
+        ]
+        title = f"gates {gates}: {points[0].n:,} labels held out, {points[0].asked:,} variables asked"
+        table(title, ("price", "loss", "accuracy", "log-lik.", "messages", "open", "learn", "infer"), rows)
+    note("messages are for each variable asked, times in seconds; * no other has both less loss and fewer messages")

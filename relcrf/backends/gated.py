@@ -150,7 +150,8 @@ class GatedBackend(AbstractBackend):
         """See `AbstractBackend.fit`.
 
         Args:
-            start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood.
+            start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
+                but what gates have in common no more open than at first.
         """
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
@@ -165,7 +166,10 @@ class GatedBackend(AbstractBackend):
             point = np.concatenate((first.point, self._first_gates(problem)))
             stages += [("likelihood", first)] if self.pretraining else []
         else:
-            point = np.concatenate((start["weights"], start["gates"]))
+            # Gates that are open beyond doubt have no gradient by which a higher price could close them.
+            ajar = self._first_gates(problem)
+            gates = np.where(ajar > 0.0, np.minimum(start["gates"], ajar), start["gates"])
+            point = np.concatenate((start["weights"], gates))
         batch = 0 if self.optimiser == "lbfgs" else self.batch
         examples = Examples(self._settings, self.name, self.early_stop, batch)
         divided = [examples.divided(one, rng) for one in drawn]

@@ -53,7 +53,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     left.set_ylabel("loss of held-out labels")
     _label(left, "messages for each variable asked")
     _label(right, "seconds of inference")
-    left.legend(title="filled: no other is better in both")
+    left.legend(title="filled: no other has less loss\nand no more messages")
     partial = path.with_name(f".{path.name}.partial")
     figure.savefig(partial, dpi=130, format=path.suffix[1:])
     partial.replace(path)

@@ -1,0 +1,198 @@
+"""Accuracy against messages: gates that look at the evidence, gates that do not, and L1, on rows of random fields.
+
+    python benchmarks/gated.py
+
+The experiment of Stoyanov & Eisner (2012): rows of 50 binary variables from 200 random factors over four of them; a third of
+the variables of each row is evidence, a third asked, a third hidden; models have all pairs, and three iterations of belief
+propagation. `error` is the mean over asked variables of (belief - truth)^2 on test rows, `messages` are those of one row.
+Each method has its own list of prices or strengths; nothing is chosen by test rows within a run. The *reference* is the
+field's own prediction, by long runs of a sampler. `ungated` sends all messages.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import relcrf
+from relcrf import api
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
+import random_fields
+from random_fields import INPUT, OUTPUT, Rows
+
+MODEL = Path(__file__).resolve().parent.parent / "models" / "random_field.rcrf"
+BUDGETS = (250, 500, 1_000, 2_000, 3_000, 5_000)
+PRICES = (1e-5, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
+STRENGTHS = (3.0, 6.0, 12.0, 25.0, 50.0)
+"""Of L1, for 1,000 rows."""
+COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining": 0}
+OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
+console = Console()
+
+
+def runs(quick: bool, n: int) -> dict[str, list[dict[str, Any]]]:
+    """The settings of each method's runs on so many rows."""
+    prices, strengths = (PRICES[2:6:3], STRENGTHS[2:4:2]) if quick else (PRICES, STRENGTHS)
+    strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties are on the sum over rows
+    short: dict[str, Any] = {"max_iterations": 50, "batch": 50} if quick else {}
+    return {
+        "gated": [{"price": price, **short} for price in prices],
+        "static": [{"price": price, "gates": "static", **short} for price in prices],
+        "group_l1": [{**OPEN, "group_l1": strength, **short} for strength in strengths],
+        "l1": [{**OPEN, "l1": strength, **short} for strength in strengths],
+        "ungated": [{**OPEN, **short}],
+    }
+
+
+def drawn(seed: int, n: int, n_test: int, folder: Path | None) -> tuple[Rows, Rows, dict[str, float]]:
+    """Rows for training and for the test, and the reference; from the folder if they are there."""
+    path = None if folder is None else folder / f"field_{seed}_{n}_{n_test}.npz"
+    if path is not None and path.exists():
+        found = np.load(path, allow_pickle=False)
+        training, test = (Rows(found[f"{part}_values"], found[f"{part}_statuses"]) for part in ("training", "test"))
+        return training, test, dict(zip(("bayes", "bayes_error", "constant"), found["reference"].tolist(), strict=True))
+    rng = np.random.default_rng(seed)
+    field = random_fields.make_field(rng)
+    training, test = (random_fields.make_rows(field, rows, rng) for rows in (n, n_test))
+    reference = random_fields.bayes(field, test, rng)
+    constant = random_fields.squared_error(test, random_fields.constant(training))
+    figures = {"bayes": reference.error, "bayes_error": reference.standard_error, "constant": constant}
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        arrays = {"training_values": training.values, "training_statuses": training.statuses}
+        arrays |= {
+            "test_values": test.values,
+            "test_statuses": test.statuses,
+            "reference": np.array(list(figures.values())),
+        }
+        np.savez(path, **arrays)
+    return training, test, figures
+
+
+class World:
+    """Ground rows of one field."""
+
+    def __init__(self, training: Rows, test: Rows) -> None:
+        self.model = relcrf.load(MODEL)
+        self.training, self.test = training, test
+        self.learned_from = self._ground(training, answered=True)
+        self.asked_of = self._ground(test, answered=False)
+
+    def _ground(self, rows: Rows, *, answered: bool) -> api.Grounding:
+        return self.model.ground(relcrf.Dataset(random_fields.tables(rows, answered=answered)), with_gates=True)
+
+    def measure(self, settings: dict[str, Any]) -> dict[str, float]:
+        given = (self.training.statuses == INPUT).ravel()
+        began = time.process_time()
+        fit = api.fit(self.model, self.learned_from, "gated", given=given, **COMMON, **settings)
+        learned = time.process_time() - began
+        asked = (self.test.statuses == OUTPUT).ravel()
+        found = api.predict(fit, self.asked_of, asked=asked)
+        variables, probability = found.variables(), found.probabilities()[:, 1]
+        wanted = asked[variables]
+        errors = (probability[wanted] - self.test.values.ravel()[variables[wanted]]) ** 2
+        n = len(self.test.values)
+        return {
+            "messages": (found.inferred.messages or 0) / n, "error": float(errors.mean()), "learn": learned,
+            "infer": found.seconds, "training_error": float(fit.summary["loss"]), **settings,
+        }  # fmt: skip
+
+
+def best_within(points: list[dict[str, float]], budget: float) -> float:
+    """The least error of the runs of one method that send no more messages."""
+    return min((point["error"] for point in points if point["messages"] <= budget), default=np.nan)
+
+
+def mean_and_error(values: list[float]) -> str:
+    some = [value for value in values if not np.isnan(value)]
+    if len(some) < len(values):
+        return ""
+    spread = f" ± {np.std(some, ddof=1) / np.sqrt(len(some)):.4f}" if len(some) > 1 else ""
+    return f"{np.mean(some):.4f}{spread}"
+
+
+def show(found: list[dict[str, Any]], n: int) -> None:
+    table = Table(
+        "error with at most", *found[0]["methods"], title=f"{len(found)} fields, {n:,} rows", title_justify="left"
+    )
+    for budget in BUDGETS:
+        errors = [
+            mean_and_error([best_within(one["methods"][m], budget) for one in found]) for m in found[0]["methods"]
+        ]
+        table.add_row(f"{budget:,} messages a row", *errors)
+    console.print(table)
+    for name in ("bayes", "constant"):
+        console.print(f"{name}: {mean_and_error([one[name] for one in found])}")
+
+
+def pareto(found: list[dict[str, Any]], method: str) -> list[tuple[float, float]]:
+    """Messages and errors of a method's runs, means over fields."""
+    each = zip(*(one["methods"][method] for one in found), strict=True)
+    return [
+        (float(np.mean([p["messages"] for p in runs])), float(np.mean([p["error"] for p in runs]))) for runs in each
+    ]
+
+
+def plot(found: list[dict[str, Any]], path: Path) -> None:
+    """Errors over messages, a line a method, means over fields."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.5))
+    FigureCanvasAgg(figure)
+    axis = figure.subplots()
+    for method in found[0]["methods"]:
+        points = sorted(pareto(found, method))
+        axis.plot(*zip(*points, strict=True), marker="o", label=method.replace("_", " "))
+    axis.axhline(np.mean([one["bayes"] for one in found]), linestyle=":", color="gray", label="the field itself")
+    axis.set_xscale("log")
+    axis.set_xlabel("messages a row")
+    axis.set_ylabel("mean squared error")
+    axis.legend()
+    figure.savefig(path, dpi=130)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one field, fewer rows and prices")
+    parser.add_argument("--fields", type=int, default=3)
+    parser.add_argument("--rows", type=int, default=1_000, help="for training")
+    parser.add_argument("--keep", type=Path, help="a folder of drawn rows, to take from and to add to")
+    parser.add_argument("--plot", type=Path, help="where to write a picture")
+    options = parser.parse_args()
+    n, n_test, n_fields = (200, 100, 1) if options.quick else (options.rows, 1_000, options.fields)
+    found = []
+    for seed in range(n_fields):
+        training, test, figures = drawn(seed, n, n_test, options.keep)
+        world, methods = World(training, test), {}
+        for method, settings in runs(options.quick, n).items():
+            described = f"field {seed}: {method}"
+            methods[method] = [
+                world.measure(one) for one in track(settings, described, console=console, transient=True)
+            ]
+        found.append({"seed": seed, **figures, "methods": methods})
+        show(found, n)
+    if options.plot is not None:
+        plot(found, options.plot)
+    figures = {f"pareto_{method}": pareto(found, method) for method in found[0]["methods"]}
+    ungated = figures.pop("pareto_ungated")
+    bayes = float(np.mean([one["bayes"] for one in found]))
+    print(json.dumps({**figures, "ungated": ungated[0][1], "bayes": bayes, "rows": n, "fields": found}))
+
+
+if __name__ == "__main__":
+    main()

@@ -102,8 +102,9 @@ def pareto(
             interrupted = found.interrupted
             if interrupted:
                 break
-    if interrupted and not points:
-        raise KeyboardInterrupt
+    if not points:
+        messages.print("interrupted before a price was done", style="red")
+        raise typer.Exit(130)
     if plot is not None:
         front.draw(points, plot)
     if as_json:

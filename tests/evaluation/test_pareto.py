@@ -11,8 +11,9 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends.base import Monitor
+from relcrf.backends.problems import asking_problem, training_problem
 from relcrf.errors import UsageError
-from relcrf.evaluation.pareto import Front, Point, systems, unbeaten
+from relcrf.evaluation.pareto import Fold, Front, Point, systems, unbeaten
 from relcrf.resources import shipped
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
@@ -145,3 +146,13 @@ def test_what_cannot_be_swept(fields):
         systems("gated", (0.0,), {"price": 1.0})
     with pytest.raises(UsageError, match=r"E318.*has a label"):
         api.pareto(grounding, (0.0,), hidden=hidden & (grounding.states < 0))
+
+
+def test_gates_that_were_open_beyond_doubt_close_all_the_same(fields):
+    _, grounding, hidden = fields
+    fold = Fold(training_problem(grounding, hidden, gated=True), asking_problem(grounding, hidden, gated=True))
+    (cheap,), (dear,) = (systems("gated", (price,), SETTINGS) for price in (0.0, 3e-3))
+    start = dict(cheap.fit(fold.learning, Monitor()).vectors)
+    start["gates"] = np.where(start["gates"] == start["gates"].max(), 30.0, 0.0)
+    found = dear.infer(fold.asking, dear.fit(fold.learning, Monitor(), start).vectors)
+    assert found.messages < 0.8 * 27.0 * len(found.variables)

@@ -162,7 +162,7 @@ class GatedBackend(AbstractBackend):
         drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
         stages: list[tuple[str, State]] = []
         if start is None:
-            first = self._likelihood(drawn[0], monitor)
+            first = self._likelihood(problem, monitor)
             point = np.concatenate((first.point, self._first_gates(problem)))
             stages += [("likelihood", first)] if self.pretraining else []
         else:

@@ -28,6 +28,12 @@ from relcrf.structure.gains import worth
 from relcrf.structure.induction import Induction, Strengths
 from relcrf.structure.literal_histograms import literal_histograms
 
+MOST_WEIGHTS = 1 << 24
+"""Of `full`: with the optimiser's memory some 4 GiB."""
+
+MOST_CELLS = 1 << 27
+"""Of `grafting`: a gigabyte a table, of which there are four."""
+
 
 @dataclass(frozen=True)
 class TrMrfBackend(AbstractBackend):
@@ -99,6 +105,8 @@ class TrMrfBackend(AbstractBackend):
             hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
         pairs = _pairs(problem.candidates) if self.structure == "full" else ()
+        if self.structure != "cfi":
+            _require_room(problem.candidates, self.structure)
         start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
@@ -252,6 +260,25 @@ def _pairs(spaces: tuple[Space, ...]) -> tuple[PairSpace, ...]:
             )
             raise UsageError(Diagnostic("E394", message, hint="use structure=cfi or structure=grafting"))
     return tuple(space for space in spaces if isinstance(space, PairSpace))
+
+
+def _require_room(spaces: tuple[Space, ...], structure: str) -> None:
+    """Refuses spaces that could not be held.
+
+    Raises:
+        UsageError: where all candidates would be written down, or dense tables of literals, and are too many.
+    """
+    for space in spaces:
+        if structure == "full":
+            size = space.n_pairs if isinstance(space, PairSpace) else 0
+            most, what = MOST_WEIGHTS, "weights, one for each candidate"
+        else:
+            size = space.n_samples * max(side.n_keys for side in space.sides)
+            most, what = MOST_CELLS, "cells in a table of samples and keys"
+        if size > most:
+            message = f"'structure={structure}' would hold {size:,} {what}, for '{space.name}'; {most:,} are the most"
+            hint = "use structure=cfi, which holds neither, or narrow the 'where' of the candidates"
+            raise UsageError(Diagnostic("E395", message, hint=hint))
 
 
 def _spaces(problem: Problem) -> tuple[Space, ...]:

@@ -11,6 +11,7 @@ from traits import TEXT, traits_world
 
 import relcrf
 from relcrf import api
+from relcrf.backends import trmrf
 from relcrf.backends.export import exported
 from relcrf.backends.pseudo import Blankets
 from relcrf.data.frame import Frame
@@ -302,3 +303,12 @@ def test_the_command_exports(tmp_path, capsys, monkeypatch):
     ):
         status, _, err = relcrf_command(capsys, monkeypatch, *arguments, "--force", *extra)
         assert status == 2 and code in err
+
+
+@pytest.mark.parametrize(("structure", "limit"), [("full", "MOST_WEIGHTS"), ("grafting", "MOST_CELLS")])
+def test_spaces_that_cannot_be_held_are_refused(plain, structure, limit, monkeypatch):
+    model, grounding = plain
+    monkeypatch.setattr(trmrf, limit, 60)
+    with pytest.raises(UsageError, match=rf"E395[\s\S]*'structure={structure}' would hold [\s\S]*'together'"):
+        api.fit(model, grounding, "trmrf", structure=structure)
+    assert api.fit(model, grounding, "trmrf", l1=20.0).learned.converged

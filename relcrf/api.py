@@ -38,6 +38,7 @@ from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestio
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor

@@ -5,6 +5,7 @@ Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MR
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -145,7 +146,13 @@ class GatedBackend(AbstractBackend):
     def undivided(self) -> str:
         return "what its gates look at is not cut into pieces"
 
-    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+    def fit(self, problem: Problem, monitor: Monitor, start: Mapping[str, np.ndarray] | None = None) -> Learned:
+        """See `AbstractBackend.fit`.
+
+        Args:
+            start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
+                but what gates have in common no more open than at first.
+        """
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers"))
@@ -153,14 +160,21 @@ class GatedBackend(AbstractBackend):
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
         drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
-        first = self._likelihood(problem, monitor)
+        stages: list[tuple[str, State]] = []
+        if start is None:
+            first = self._likelihood(problem, monitor)
+            point = np.concatenate((first.point, self._first_gates(problem)))
+            stages += [("likelihood", first)] if self.pretraining else []
+        else:
+            # Gates that are open beyond doubt have no gradient by which a higher price could close them.
+            ajar = self._first_gates(problem)
+            gates = np.where(ajar > 0.0, np.minimum(start["gates"], ajar), start["gates"])
+            point = np.concatenate((start["weights"], gates))
         batch = 0 if self.optimiser == "lbfgs" else self.batch
         examples = Examples(self._settings, self.name, self.early_stop, batch)
         divided = [examples.divided(one, rng) for one in drawn]
         risks, held = [risk for batches, _ in divided for risk in batches], divided[0][1]
         n_asked = sum(risk.n_asked for risk in risks)
-        point = np.concatenate((first.point, self._first_gates(problem)))
-        stages = [("likelihood", first)] if self.pretraining else []
         stages_to_come = STAGES[self.gates]
         if self.l1 or self.group_l1:
             stages_to_come = (*(replace(stage, judged=False) for stage in stages_to_come), REFIT)

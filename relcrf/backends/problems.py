@@ -48,12 +48,19 @@ def question(
     Args:
         hidden, asked: see `relcrf.api.predict`.
     """
+    grounding = learned.placed(grounding)
+    problem = asking_problem(grounding, hidden, asked, gated=learned.gates is not None)
+    return grounding, learned.vectors_for(grounding), problem
+
+
+def asking_problem(
+    grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None, *, gated: bool = False
+) -> Problem:
+    """The unknown variables as queries, the known ones as evidence; for the arguments see `question`."""
     known = grounding.states >= 0
     if hidden is not None:
         known = known & ~hidden
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
-    grounding = learned.placed(grounding)
-    gating = gating_of(grounding)[0] if learned.gates is not None else None
+    gating = gating_of(grounding)[0] if gated else None
     wanted = ~grounding.latent if asked is None else asked
-    problem = Problem(grounding.graph, roles, grounding.states, gating=gating, asked=wanted)
-    return grounding, learned.vectors_for(grounding), problem
+    return Problem(grounding.graph, roles, grounding.states, gating=gating, asked=wanted)

@@ -205,11 +205,12 @@ class Risk:
             opened &= p >= threshold
         exponent = np.where(opened, p, 0.0)
         nodes = self._nodes(weights, folded, exponent)
-        layout, gate = self.layout, exponent[graph.n_folded :]
-        kept = np.flatnonzero(opened[graph.n_folded :])
+        gate, kept = exponent[graph.n_folded :], np.flatnonzero(opened[graph.n_folded :])
         if skip and len(kept) < graph.n_pairs:
             kind, start = graph.kind[kept], graph.kinds.table_start
             layout, gate = lay_out(graph.alone.state_start, graph.pairs.edges[kept], kind, start), gate[kept]
+        else:
+            layout = self.layout
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
         return Found(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
 

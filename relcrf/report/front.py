@@ -1,0 +1,65 @@
+"""What messages buy, as a picture: loss over messages, and over seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from relcrf.data.extras import require
+from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.evaluation.pareto import Point, unbeaten
+
+EXTRA, PURPOSE = "report", "a plot"
+"""For `require`."""
+
+ENDINGS = (".png", ".svg", ".pdf")
+
+_MARKERS = {"evidence": "o", "static": "s", "none": "D"}
+
+
+def require_drawable(path: Path) -> None:
+    """Refuses a picture that could not be drawn, before any work is done; makes its folder.
+
+    Raises:
+        UsageError: for an ending that is none of the known ones, a path that is a folder, or where Matplotlib is not installed.
+    """
+    if path.suffix not in ENDINGS or path.is_dir():
+        message = f"'{path}' ends in none of {listing(ENDINGS)}, or is a folder"
+        raise UsageError(Diagnostic("E312", message, hint="name a file such as pareto.png"))
+    require("matplotlib.figure", EXTRA, PURPOSE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def draw(points: Sequence[Point], path: Path) -> None:
+    """Writes a picture of sweeps, a line for each setting of `gates`; points that no other beats are filled.
+
+    Raises:
+        UsageError: see `require_drawable`.
+    """
+    require_drawable(path)
+    figure = require("matplotlib.figure", EXTRA, PURPOSE).Figure(figsize=(9.0, 4.2), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    best = unbeaten(points)
+    for number, gates in enumerate(dict.fromkeys(point.gates for point in points)):
+        of_gates = [(point, one) for point, one in zip(points, best, strict=True) if point.gates == gates]
+        for axes, name in ((left, "messages_each"), (right, "seconds_infer")):
+            x = [getattr(point, name) for point, _ in of_gates]
+            y = [point.loss for point, _ in of_gates]
+            colour, style = f"C{number}", _MARKERS[gates]
+            axes.plot(x, y, color=colour, linewidth=1.0, marker=style, markerfacecolor="white", label=f"gates {gates}")
+            filled = [k for k, (_, one) in enumerate(of_gates) if one]
+            axes.plot([x[k] for k in filled], [y[k] for k in filled], color=colour, linestyle="none", marker=style)
+    left.set_ylabel("loss of held-out labels")
+    _label(left, "messages for each variable asked")
+    _label(right, "seconds of inference")
+    left.legend(title="filled: no other has less loss\nand no more messages")
+    partial = path.with_name(f".{path.name}.partial")
+    figure.savefig(partial, dpi=130, format=path.suffix[1:])
+    partial.replace(path)
+
+
+def _label(axes: Any, text: str) -> None:
+    axes.set_xlabel(text)
+    axes.set_xlim(left=0.0)
+    axes.grid(linewidth=0.4, alpha=0.6)

@@ -116,12 +116,12 @@ def systems(backend: str, prices: Sequence[Any], settings: Mapping[str, Any]) ->
     """
     if not issubclass(backend_class(backend), GatedBackend):
         message = f"backend '{backend}' has no gates, and its messages have no price"
-        raise UsageError(Diagnostic("E318", message, hint="use --backend gated"))
+        raise UsageError(Diagnostic("E319", message, hint="use --backend gated"))
     if not prices:
-        raise UsageError(Diagnostic("E318", "there are no prices to sweep", hint="give some, such as 0,1e-5,1e-4"))
+        raise UsageError(Diagnostic("E319", "there are no prices to sweep", hint="give some, such as 0,1e-5,1e-4"))
     if "price" in settings:
         message = "the price of messages is swept, and stands among the settings as well"
-        raise UsageError(Diagnostic("E318", message, hint="leave it out of the settings"))
+        raise UsageError(Diagnostic("E319", message, hint="leave it out of the settings"))
     made = [make(backend, **settings, price=price) for price in prices]
     by_price = {one.price: one for one in made if isinstance(one, GatedBackend)}
     ascending = [by_price[price] for price in sorted(by_price)]
@@ -170,7 +170,7 @@ def sweep(folds: Sequence[Fold], systems: Sequence[GatedBackend], watch: Callabl
     """
     if not all(_judged(fold.asking).any() for fold in folds):
         message = "nothing of what is held out has a label to judge by"
-        raise UsageError(Diagnostic("E318", message, hint="hold out some of what is labelled"))
+        raise UsageError(Diagnostic("E319", message, hint="hold out some of what is labelled"))
     points: list[Point] = []
     starts: list[Mapping[str, np.ndarray] | None] = [None] * len(folds)
     try:

@@ -99,9 +99,9 @@ def test_each_fold_is_held_out_in_its_turn(relcrf_json, fields):
         (("--price", "cheap"), 2, "E305"),
         (("--price", "-1"), 2, "E305"),
         (("--price", "0,inf"), 2, "E305"),
-        (("--price", ","), 2, "E318"),
-        (("--price", "0", "--backend", "ess"), 2, "E318"),
-        (("--price", "0", "--set", "price=1"), 2, "E318"),
+        (("--price", ","), 2, "E319"),
+        (("--price", "0", "--backend", "ess"), 2, "E319"),
+        (("--price", "0", "--set", "price=1"), 2, "E319"),
         (("--price", "0", "--against", "evident"), 2, "E305"),
         (("--price", "0", "--plot", "pareto.txt"), 2, "E312"),
         (("--price", "0", "--plot", "."), 2, "E312"),
@@ -129,7 +129,7 @@ def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
     )
     ask = ("pareto", model, "--data", tmp_path, "--price", "0")
     code, _, err = relcrf_(*ask, "--split", "part", "--hold", "new")
-    assert (code, err.count("error[")) == (2, 1) and "E318" in err, err
+    assert (code, err.count("error[")) == (2, 1) and "E319" in err, err
 
 
 def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):

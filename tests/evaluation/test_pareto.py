@@ -137,14 +137,14 @@ def test_ctrl_c_gives_what_there_is(fields):
 
 def test_what_cannot_be_swept(fields):
     _, grounding, hidden = fields
-    for prices, code in ((("many",), "E305"), ((-1.0,), "E305"), ((float("nan"),), "E305"), ((), "E318")):
+    for prices, code in ((("many",), "E305"), ((-1.0,), "E305"), ((float("nan"),), "E305"), ((), "E319")):
         with pytest.raises(UsageError, match=code):
             systems("gated", prices, {})
-    with pytest.raises(UsageError, match=r"E318.*has no gates"):
+    with pytest.raises(UsageError, match=r"E319.*has no gates"):
         systems("ess", (0.0,), {})
-    with pytest.raises(UsageError, match=r"E318.*among the settings"):
+    with pytest.raises(UsageError, match=r"E319.*among the settings"):
         systems("gated", (0.0,), {"price": 1.0})
-    with pytest.raises(UsageError, match=r"E318.*has a label"):
+    with pytest.raises(UsageError, match=r"E319.*has a label"):
         api.pareto(grounding, (0.0,), hidden=hidden & (grounding.states < 0))
 
 

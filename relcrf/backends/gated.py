@@ -83,7 +83,7 @@ class GatedBackend(AbstractBackend):
         l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
             once more without it. gate_l2: of the gates' bases.
             evidence_l2: of what they make of the evidence. Penalties are on the sum over variables.
-        given: share of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
+        given_share: share of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
         unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
         pretraining: iterations of likelihood.
         optimiser: in batches of whole components `adam` or `smd`, stochastic meta-descent; or `lbfgs`, which with gates ends in
@@ -108,7 +108,7 @@ class GatedBackend(AbstractBackend):
     group_l1: float = 0.0
     gate_l2: float = 0.001
     evidence_l2: float = 10.0
-    given: float = 0.0
+    given_share: float = 0.0
     draws: int = 1
     unlabelled: str = "leave"
     pretraining: int = 5
@@ -129,7 +129,7 @@ class GatedBackend(AbstractBackend):
         for setting in ("iterations", "batch", "draws"):
             if not getattr(self, setting):
                 self._refuse(setting, "it takes a number above 0")
-        for setting in ("threshold", "learning_threshold", "given", "early_stop"):
+        for setting in ("threshold", "learning_threshold", "given_share", "early_stop"):
             if getattr(self, setting) >= 1:
                 self._refuse(setting, "it takes a number below 1")
         if not self.learning_threshold:
@@ -152,7 +152,7 @@ class GatedBackend(AbstractBackend):
         if self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
-        drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given else 1)]
+        drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
         first = self._likelihood(drawn[0], monitor)
         batch = 0 if self.optimiser == "lbfgs" else self.batch
         examples = Examples(self._settings, self.name, self.early_stop, batch)
@@ -180,7 +180,7 @@ class GatedBackend(AbstractBackend):
     def _with_evidence(self, problem: Problem, rng: np.random.Generator) -> Problem:
         """The same with some of the labels as evidence."""
         labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
-        chosen = labelled & (rng.random(len(labelled)) < self.given)
+        chosen = labelled & (rng.random(len(labelled)) < self.given_share)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
     def _likelihood(self, problem: Problem, monitor: Monitor) -> State:

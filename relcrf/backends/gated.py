@@ -83,7 +83,7 @@ class GatedBackend(AbstractBackend):
         l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
             once more without it. gate_l2: of the gates' bases.
             evidence_l2: of what they make of the evidence. Penalties are on the sum over variables.
-        given_share: share of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
+        given_share: of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
         unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
         pretraining: iterations of likelihood.
         optimiser: in batches of whole components `adam` or `smd`, stochastic meta-descent; or `lbfgs`, which with gates ends in
@@ -153,11 +153,10 @@ class GatedBackend(AbstractBackend):
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
         drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
-        first = self._likelihood(drawn[0], monitor)
         batch = 0 if self.optimiser == "lbfgs" else self.batch
         examples = Examples(self._settings, self.name, self.early_stop, batch)
-        divided = [examples.divided(one, rng) for one in drawn]
-        risks, held = [risk for batches, _ in divided for risk in batches], divided[0][1]
+        risks, held = examples.divided(problem, drawn, rng)
+        first = self._likelihood(drawn[0], monitor)
         n_asked = sum(risk.n_asked for risk in risks)
         point = np.concatenate((first.point, self._first_gates(problem)))
         stages = [("likelihood", first)] if self.pretraining else []
@@ -292,7 +291,7 @@ class GatedBackend(AbstractBackend):
             "asked": n_asked,
             "gated_factors": sum(len(risk.messages) for risk in risks),
             "open_factors": sum(int(one.open.sum()) for one in found),
-            "messages_each": sum(one.messages for one in found) / max(n_asked, 1),
+            "messages_each": sum(one.messages for one in found) / max(sum(risk.n_paying for risk in risks), 1),
             "loss": sum(losses) / max(n_asked, 1),
         }
         if held is not None:

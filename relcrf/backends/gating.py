@@ -62,12 +62,13 @@ def _meaning(grounding: Grounding, number: int, group: FactorGroup, gate: int | 
         shared = (SHARED,) if width != 1 else (SHARED, "")
         keys = KeyDictionary(None, (*template.keys.values, shared))
     names: tuple[str, ...]
+    grows = gate is not None and grounding.gate_templates[gate].keys is not None
     if gate is None:
         first, second = _status_names(grounding, group)
         names = tuple(f"{a}, {b}" for a in first for b in second)
     else:
         names = _feature_names(grounding.gate_templates[gate])
-    return TemplateInfo(grounding.group_names[number], ("base", *names), (OPEN,), keys, template.bindings)
+    return TemplateInfo(grounding.group_names[number], ("base", *names), (OPEN,), keys, template.bindings, grows)
 
 
 def _feature_names(info: TemplateInfo) -> tuple[str, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from relcrf.data.frame import Frame
+
 ROWS = """
 domain Trait = open
 entity Thing
@@ -16,7 +18,6 @@ template link(x: Thing, s: Trait, t: Trait) where s < t over has(x, s), has(x, t
 SWITCHED = """
 domain State = { off, low, high }
 entity Thing {
-  age : real
   predict switch : State
   predict lamp : State
 }
@@ -53,6 +54,16 @@ template link(p: Paper, q: Paper) where Cites(p, q) over p.topic, q.topic
 """
 
 
+HIDDEN_CAUSE = """
+domain Trait = open
+entity Thing { latent kind : 1..2 }
+predict relation has(x: Thing, t: Trait)
+template prior(x: Thing, t: Trait) over has(x, t) per t
+template typical(x: Thing, t: Trait) over x.kind, has(x, t) per t
+"""
+"""Of two kinds, which nobody names; each trait tells of the kind."""
+
+
 def rows(n=300, traits=8, twins=2, seed=0):
     """Traits t0 and t1, t2 and t3, up to as many twins, are the same but for a tenth; all others are alone."""
     rng = np.random.default_rng(seed)
@@ -66,14 +77,24 @@ def rows(n=300, traits=8, twins=2, seed=0):
     }
 
 
+def of_two_kinds(n=200, traits=8, seed=0):
+    """A kind has all traits and the other none, but for a fifth."""
+    rng = np.random.default_rng(seed)
+    has = (rng.random((n, 1)) < 0.5) ^ (rng.random((n, traits)) < 0.2)
+    x, t = np.indices(has.shape).reshape(2, -1)
+    return {
+        "thing": {"id": np.arange(n)},
+        "has": {"x": x, "t": [f"t{k}" for k in t], "value": has.ravel().tolist()},
+    }
+
+
 def switched(n=600, seed=0):
     """Half of the switches are off."""
     rng = np.random.default_rng(seed)
     switch = rng.choice(3, size=n, p=(0.5, 0.25, 0.25))
     lamp = np.where((switch > 0) & (rng.random(n) < 0.9), switch, rng.integers(0, 3, size=n))
     names = np.array(["off", "low", "high"], dtype=object)
-    age = rng.random(n)
-    return {"thing": {"id": np.arange(n), "age": age, "switch": names[switch], "lamp": names[lamp]}}
+    return {"thing": {"id": np.arange(n), "switch": names[switch], "lamp": names[lamp]}}
 
 
 def weather(n=600, seed=0):
@@ -108,3 +129,20 @@ def citations(n=60, seed=0, unknown=0.0, islands=1, words=12, first=0):
         "paper": {"id": np.arange(n), "words": listed, "topic": np.array(named, dtype=object)},
         "Cites": {"from": one, "to": other},
     }
+
+
+def write(tables, folder):
+    """CSV files of some tables; a bag as a table of its own."""
+    folder.mkdir()
+    for name, table in tables.items():
+        bags = {column: cells for column, cells in table.items() if isinstance(cells[0], list)}
+        for column, cells in bags.items():
+            ids = [one for one, words in zip(table["id"], cells, strict=True) for _ in words]
+            listed = {name: ids, column.removesuffix("s"): [word for words in cells for word in words]}
+            _write_table(listed, folder / f"{name}_{column.removesuffix('s')}.csv")
+        _write_table({c: cells for c, cells in table.items() if c not in bags}, folder / f"{name}.csv")
+    return folder
+
+
+def _write_table(table, path):
+    Frame({name: np.asarray(cells, dtype=object) for name, cells in table.items()}).write(path)

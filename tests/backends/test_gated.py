@@ -1,6 +1,7 @@
 """The backend `gated`: what it learns of known worlds, what its gates leave out, runs that go on, and what it refuses."""
 
 import json
+from dataclasses import replace
 
 import gated_worlds as worlds
 import numpy as np
@@ -11,8 +12,11 @@ from interrupted import assert_goes_on
 import relcrf
 from relcrf import api
 from relcrf.backends.base import Problem
+from relcrf.backends.risks import Examples
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
+from relcrf.graph.reduction import Role
+from relcrf.learning.risk import Settings
 
 
 def grounded(text, tables):
@@ -20,8 +24,8 @@ def grounded(text, tables):
     return model, model.ground(relcrf.Dataset(tables), with_gates=True)
 
 
-def chosen(grounding, share=0.5, seed=0):
-    """Some of the variables, shape (n_variables,), bool."""
+def chosen(grounding, share=0.5, seed=100):
+    """Some of the variables, shape (n_variables,), bool; of other seeds than the worlds."""
     return np.random.default_rng(seed).random(len(grounding.states)) < share
 
 
@@ -55,10 +59,10 @@ def rows():
 @pytest.mark.parametrize("gates", ["static", "evidence"])
 def test_links_that_do_not_matter_close(rows, gates):
     model, grounding = rows
-    given = chosen(grounding, seed=5)
+    given = chosen(grounding, seed=105)
     ungated = api.fit(model, grounding, "gated", given=given, gates="none")
     gated = api.fit(model, grounding, "gated", given=given, gates=gates, price=0.002)
-    other = worlds.rows(seed=1)
+    other = worlds.rows(2000, seed=1)
     (without, every), (score, sent) = asked(ungated, other), asked(gated, other)
     assert score.accuracy > without.accuracy - 0.01
     assert every == 21.0 and sent < every / 8
@@ -70,7 +74,7 @@ def test_links_that_do_not_matter_close(rows, gates):
 
 def test_the_higher_the_price_the_fewer_the_messages(rows):
     model, grounding = rows
-    given = chosen(grounding, seed=5)
+    given = chosen(grounding, seed=105)
     fits = [api.fit(model, grounding, "gated", given=given, price=price) for price in (0.0, 0.002, 0.5)]
     sent = [fit.summary["messages_each"] for fit in fits]
     assert sent[0] > 2 * sent[1] > 0 and sent[2] == 0.0
@@ -82,7 +86,7 @@ def test_the_state_of_a_neighbour_opens_a_link():
     model, grounding = grounded(worlds.SWITCHED, worlds.switched())
     settings = {"given": block(grounding, "switch"), "early_stop": 0.0, "evidence_l2": 0.1}
     other, found = worlds.switched(seed=1), {}
-    for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.07)):
+    for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
         fit = api.fit(model, grounding, "gated", gates=gates, price=price, **settings)
         found[gates, price] = asked(fit, other, lambda g: ~block(g, "switch"), "Thing.lamp")
     (score, sent), (all_score, all_sent), (none_score, none_sent) = found.values()
@@ -105,7 +109,7 @@ def test_what_a_gate_is_told_to_look_at_opens_it():
 
 def test_optimisers_end_near_each_other(rows):
     model, grounding = rows
-    given = chosen(grounding, seed=5)
+    given = chosen(grounding, seed=105)
     settings = {"gates": "none", "early_stop": 0.0, "max_iterations": 200, "given": given}
     loss = {
         name: api.fit(model, grounding, "gated", optimiser=name, **settings).summary["loss"]
@@ -115,21 +119,21 @@ def test_optimisers_end_near_each_other(rows):
     assert loss["smd"] == pytest.approx(loss["lbfgs"], abs=2e-3)
 
 
-@pytest.mark.parametrize("optimiser", ["smd", "lbfgs"])
-def test_gates_are_learned_by_each_optimiser(rows, optimiser):
+@pytest.mark.parametrize("settings", [{"optimiser": "smd", "batch": 20, "rate": 1.0}, {"optimiser": "lbfgs"}])
+def test_gates_are_learned_by_each_optimiser(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=5), price=0.002, optimiser=optimiser)
+    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), price=0.002, **settings)
     score, sent = asked(fit, worlds.rows(seed=1))
     assert score.accuracy > 0.68 and sent < 6.0
 
 
 def test_each_loss_is_the_smallest_where_it_is_learned(rows):
     model, grounding = rows
-    problem = api.training_problem(grounding, given=chosen(grounding, seed=5), gated=True)
+    problem = api.training_problem(grounding, given=chosen(grounding, seed=105), gated=True)
     kinds = ("squared", "cross-entropy", "f")
     settings = {"gates": "none", "early_stop": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
     fits = [
-        api.fit(model, grounding, "gated", given=chosen(grounding, seed=5), loss=loss, **settings) for loss in kinds
+        api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), loss=loss, **settings) for loss in kinds
     ]
     for loss, own in zip(kinds, fits, strict=True):
         judged = []
@@ -141,10 +145,10 @@ def test_each_loss_is_the_smallest_where_it_is_learned(rows):
         assert own.summary["loss"] == min(judged), loss
 
 
-@pytest.mark.parametrize("settings", [{"l1": 8.0, "optimiser": "lbfgs"}, {"group_l1": 3.0}], ids=["l1", "groups"])
+@pytest.mark.parametrize("settings", [{"l1": 8.0, "optimiser": "lbfgs"}, {"group_l1": 6.0}], ids=["l1", "groups"])
 def test_penalties_leave_pairs_out(rows, settings):
     model, grounding = rows
-    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=5), gates="none", **settings)
+    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), gates="none", **settings)
     tables = grounding.graph.layout.matrix(fit.learned.vectors["weights"], 1)
     assert (tables != 0.0).any(axis=1).sum() == 2, "two pairs of twins"
     score, sent = asked(fit, worlds.rows(seed=1))
@@ -165,7 +169,7 @@ def test_penalties_leave_fixed_weights_alone():
 def test_a_latent_attribute_is_learned(settings):
     model, grounding = grounded(worlds.HIDDEN_CAUSE, worlds.of_two_kinds())
     hidden = chosen(grounding, 0.2) & (grounding.states >= 0)
-    given = chosen(grounding, 0.5, seed=1)
+    given = chosen(grounding, 0.5, seed=101)
     fits = [
         api.fit(model, grounding, "local", hidden=hidden),
         api.fit(model, grounding, "gated", hidden=hidden, given=given, **settings),
@@ -176,7 +180,7 @@ def test_a_latent_attribute_is_learned(settings):
 
 def test_given_variables_are_evidence_and_have_no_loss(rows):
     model, grounding = rows
-    given = chosen(grounding, seed=5)
+    given = chosen(grounding, seed=105)
     fit = api.fit(model, grounding, "gated", given=given, gates="none", early_stop=0.0, max_iterations=5)
     assert fit.summary["asked"] == (~given).sum()
     # 7 links of each that is asked for; messages go to the end that is asked for, three times.
@@ -194,30 +198,33 @@ def test_shares_and_draws_of_evidence(rows):
     assert none.summary["asked"] == n
 
 
-def test_the_same_is_held_out_of_all_draws():
-    """What learning never saw is as hard as new rows are: these are random, so that nothing but having seen them helps."""
+@pytest.mark.parametrize(("text", "tables"), [(worlds.ROWS, worlds.rows(60)), (worlds.CITATIONS, worlds.citations())])
+def test_the_same_is_held_out_of_all_draws(text, tables):
+    """What is held out judges what was learned, and so no draw may learn from it."""
+    _, grounding = grounded(text, tables)
+    problem = api.training_problem(grounding, gated=True)
     rng = np.random.default_rng(0)
-    tables = worlds.rows(60, 8, 0)
-    tables["has"]["value"] = (rng.random(480) < 0.5).tolist()
-    model, grounding = grounded(worlds.ROWS, tables)
-    settings = {"gates": "none", "l2": 0.01, "patience": 100, "tolerance": 0.0, "max_iterations": 60}
-    fit = api.fit(model, grounding, "gated", given_share=0.5, draws=4, early_stop=0.3, optimiser="lbfgs", **settings)
-    assert fit.summary["held_out_loss"] > 0.245, "of a coin it is a quarter"
+    evidence = [rng.random(len(problem.roles)) < 0.5 for _ in range(4)]
+    drawn = [replace(problem, roles=np.where(one, Role.CLAMPED, problem.roles).astype(np.int8)) for one in evidence]
+    risks, held = Examples(Settings(), "gated", 0.3, 10).divided(problem, drawn, rng)
+    named = [set(risk.graph.alone.variables[risk.asked]) for risk in (*risks, held)]
+    assert named[-1] and not named[-1] & set.union(*named[:-1])
 
 
 def test_unlabelled_variables_are_hidden_or_left_out(rows):
     model, grounding = rows
     hidden = chosen(grounding)
-    other = grounding.__class__(
-        **{**vars(grounding), "states": np.where(hidden, 1 - grounding.states, grounding.states)}
-    )
+    other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
+
     settings = {"hidden": hidden, "gates": "none", "early_stop": 0.0, "max_iterations": 20}
     left, joined, blind = (
         api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
         for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
     )
     assert left.summary["asked"] == joined.summary["asked"] == (~hidden).sum()
-    assert joined.summary["gated_factors"] == 300 * 28 > 3 * left.summary["gated_factors"]
+    # Of things of which any trait is labelled all pairs.
+    things = (~hidden).reshape(300, 8).any(axis=1).sum()
+    assert joined.summary["gated_factors"] == things * 28 > 3 * left.summary["gated_factors"]
     np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
 
 
@@ -373,8 +380,8 @@ def test_damaged_gates(rows, tmp_path):
 
 def test_selection_and_calibration(rows):
     model, grounding = rows
-    found = api.select(grounding, "gated", {"price": (0.0, 0.5)}, max_iterations=20)
-    assert found.settings["price"] == 0.0 and found.whole
+    found = api.select(grounding, "gated", {"l2": (1e5, 1.0), "price": (0.0, 0.5)}, max_iterations=20)
+    assert found.settings["l2"] == 1.0 and found.whole and len(found.trials) == 4
     fit = api.fit(model, grounding, "gated", max_iterations=5, calibrate=2)
     assert 0.25 <= fit.summary["calibration"] <= 2.0
 

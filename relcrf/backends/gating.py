@@ -56,7 +56,7 @@ def _meaning(grounding: Grounding, number: int, group: FactorGroup, gate: int | 
     template = grounding.templates[group.block]
     keys = None
     if has_keys(group):
-        assert template.keys is not None, "factors of more than one kind have keys"
+        assert template.keys is not None, "factors with keys have a template with keys"
         width = len(template.keys.values[0])
         # Its length is no key's, so that it can be none.
         shared = (SHARED,) if width != 1 else (SHARED, "")

@@ -277,6 +277,7 @@ def test_no_citations_in_training_or_in_use():
         np.testing.assert_allclose(found.probabilities().sum(axis=1), 1.0)
 
 
+CITES = "domain Kind = open\nrelation Cites(from: Paper, to: Paper) { kind : Kind }"
 BAGS = """
 domain Word = open
 entity Paper {
@@ -335,6 +336,23 @@ def test_unseen_keys_have_the_gates_that_all_keys_share(rows, tmp_path):
     first, second = (api.predict(f, g, hidden=hidden) for f, g in ((fit, one), (again, two)))
     np.testing.assert_array_equal(first.probabilities(), second.probabilities())
     assert first.unseen_keys == {"prior": 4, "link": 66 - 28}
+
+
+def test_a_single_key_shares_its_gate_with_those_of_other_tables():
+    """What all keys share is learned from one as from many, so that another one's gate is as open."""
+    text = worlds.CITATIONS.replace("relation Cites(from: Paper, to: Paper)", CITES)
+    model = relcrf.parse(text.replace("over p.topic, q.topic", "over p.topic, q.topic per Cites(p, q).kind"))
+    papers = worlds.citations(60)
+    n = len(papers["Cites"]["from"])
+    one, two = (
+        {**papers, "Cites": {**papers["Cites"], "kind": [kinds[k % len(kinds)] for k in range(n)]}}
+        for kinds in (["x"], ["x", "y"])
+    )
+    fit = model.fit(relcrf.Dataset(one), "gated", max_iterations=10)
+    learned = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], 0).reshape(2, -1)
+    carried = fit.learned.vectors_for(fit.ground(relcrf.Dataset(two)))["gates"].reshape(3, -1)
+    np.testing.assert_array_equal(carried, [learned[0], np.zeros_like(learned[0]), learned[1]])
+    assert learned[1, 0] != 0.0
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,10 @@ template typical(x: Thing, t: Trait) over x.kind, has(x, t) per t
 
 
 def rows(n=300, traits=8, twins=2, seed=0):
-    """Traits t0 and t1, t2 and t3, up to as many twins, are the same but for a tenth; all others are alone. A trait holds for 3 things of 10."""
+    """Traits t0 and t1, t2 and t3, up to as many twins, are the same but for a tenth; all others are alone.
+
+    A trait holds for 3 things of 10.
+    """
     rng = np.random.default_rng(seed)
     columns = rng.random((n, traits)) < 0.3
     for twin in range(twins):

@@ -1,7 +1,10 @@
 """The backend `gated`: what it learns of known worlds, what its gates leave out, runs that go on, and what it refuses."""
 
 import json
-from dataclasses import replace
+import re
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
 
 import gated_worlds as worlds
 import numpy as np
@@ -12,6 +15,7 @@ from interrupted import assert_goes_on
 import relcrf
 from relcrf import api
 from relcrf.backends.base import Problem
+from relcrf.backends.gated import GatedBackend
 from relcrf.backends.risks import Examples
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
@@ -473,6 +477,35 @@ def test_gates_that_were_not_grounded():
 
 
 # Commands
+
+
+def test_the_page_can_be_followed(tmp_path, capsys, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "gated.md"
+    monkeypatch.chdir(tmp_path)
+    texts = {"rcrf": [], "python": [], "console": []}
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        texts[language].append(text)
+    (model,), (script,), (commands,) = texts.values()
+    Path("street.rcrf").write_text(model)
+    exec(compile(script, "page", "exec"), {})
+    opened, _, every = capsys.readouterr().out.split()[:3]
+    assert 0.4 < int(opened) / int(every) < 0.6
+    for line in commands.splitlines():
+        code, _, err = relcrf_command(capsys, monkeypatch, *shlex.split(line)[2:])
+        assert code == 0, err
+    assert len(Path("rain.csv").read_text().splitlines()) == 101
+
+
+def test_the_page_lists_all_settings():
+    page = (Path(__file__).parents[2] / "docs" / "gated.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| `")]
+    listed = {}
+    for line in table:
+        names, values = (re.sub("[`]", "", cell).split(", ") for cell in line.split("|")[1:3])
+        listed |= dict(zip([name.strip() for name in names], [value.strip() for value in values], strict=False))
+    for one in fields(GatedBackend):
+        kind = type(one.default)
+        assert kind(listed[one.name]) == one.default, one.name
 
 
 @pytest.fixture(scope="module")

@@ -160,6 +160,9 @@ class GatedBackend(AbstractBackend):
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
         drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
+        batch = 0 if self.optimiser == "lbfgs" else self.batch
+        examples = Examples(self._settings, self.name, self.early_stop, batch)
+        risks, held = examples.divided(problem, drawn, rng)
         stages: list[tuple[str, State]] = []
         if start is None:
             first = self._likelihood(problem, monitor)
@@ -170,10 +173,6 @@ class GatedBackend(AbstractBackend):
             ajar = self._first_gates(problem)
             gates = np.where(ajar > 0.0, np.minimum(start["gates"], ajar), start["gates"])
             point = np.concatenate((start["weights"], gates))
-        batch = 0 if self.optimiser == "lbfgs" else self.batch
-        examples = Examples(self._settings, self.name, self.early_stop, batch)
-        divided = [examples.divided(one, rng) for one in drawn]
-        risks, held = [risk for batches, _ in divided for risk in batches], divided[0][1]
         n_asked = sum(risk.n_asked for risk in risks)
         stages_to_come = STAGES[self.gates]
         if self.l1 or self.group_l1:
@@ -306,7 +305,7 @@ class GatedBackend(AbstractBackend):
             "asked": n_asked,
             "gated_factors": sum(len(risk.messages) for risk in risks),
             "open_factors": sum(int(one.open.sum()) for one in found),
-            "messages_each": sum(one.messages for one in found) / max(n_asked, 1),
+            "messages_each": sum(one.messages for one in found) / max(sum(risk.n_paying for risk in risks), 1),
             "loss": sum(losses) / max(n_asked, 1),
         }
         if held is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.gating import GatedGroup, Gating, block_for, has_keys
 from relcrf.graph.weights import WeightBlock, WeightLayout
@@ -23,8 +24,14 @@ def gating_of(grounding: Grounding) -> tuple[Gating, tuple[TemplateInfo, ...]]:
     """Gates on all factors over two variables: by what the model says where it does, else by their statuses.
 
     Groups with the same weights have the same gates, unless a gate of the model speaks of one of them.
+
+    Raises:
+        UsageError: where the model says it, and it was not grounded.
     """
     graph = grounding.graph
+    if grounding.gates is None and grounding.spec.gates:
+        message = f"the model has a gate on '{grounding.spec.gates[0].template}', and what it looks at was not grounded"
+        raise UsageError(Diagnostic("E318", message, hint="ground it by model.ground(data, with_gates=True)"))
     by = {one.group: one for one in grounding.gates.groups} if grounding.gates else {}
     groups: list[GatedGroup | None] = []
     places: dict[tuple[int, int | None, tuple[int, ...]], int] = {}
@@ -49,18 +56,19 @@ def _meaning(grounding: Grounding, number: int, group: FactorGroup, gate: int | 
     template = grounding.templates[group.block]
     keys = None
     if has_keys(group):
-        assert template.keys is not None, "factors of more than one kind have keys"
+        assert template.keys is not None, "factors with keys have a template with keys"
         width = len(template.keys.values[0])
         # Its length is no key's, so that it can be none.
         shared = (SHARED,) if width != 1 else (SHARED, "")
         keys = KeyDictionary(None, (*template.keys.values, shared))
     names: tuple[str, ...]
+    grows = gate is not None and grounding.gate_templates[gate].keys is not None
     if gate is None:
         first, second = _status_names(grounding, group)
         names = tuple(f"{a}, {b}" for a in first for b in second)
     else:
         names = _feature_names(grounding.gate_templates[gate])
-    return TemplateInfo(grounding.group_names[number], ("base", *names), (OPEN,), keys, template.bindings)
+    return TemplateInfo(grounding.group_names[number], ("base", *names), (OPEN,), keys, template.bindings, grows)
 
 
 def _feature_names(info: TemplateInfo) -> tuple[str, ...]:

@@ -102,6 +102,8 @@ def _carried(vector: np.ndarray, old: Meaning, new: Meaning, given: np.ndarray) 
     for block, (was, now) in enumerate(zip(old.templates, new.templates, strict=True)):
         if not now.bindings:
             continue  # there is nothing here to weigh, and perhaps nothing that says what it would mean
+        if not was.bindings and was.features != now.features:
+            continue  # and so it was in training
         if was.patterns != now.patterns:
             unseen = [p for p in now.patterns if p not in was.patterns]
             message = f"template '{now.name}' has states that were not there in training: {listing(unseen)}"
@@ -114,20 +116,19 @@ def _carried(vector: np.ndarray, old: Meaning, new: Meaning, given: np.ndarray) 
 
 def _matching_features(old: TemplateInfo, new: TemplateInfo) -> tuple[np.ndarray, np.ndarray]:
     """Features of both that mean the same: indices in the old matrix and in the new one."""
-    width = len(old.features)
-    if old.features != new.features:
-        message = f"template '{new.name}' has {len(new.features)} features here and had {width} in training"
+    width, wider = len(old.features), len(new.features)
+    if old.features != (new.features[:width] if new.grows else new.features):
+        message = f"template '{new.name}' has {wider} features here and had {width} in training"
         raise DataError(Diagnostic("E224", message, hint="a vector has the same length in all data of a model"))
+    offsets = np.arange(width)
     if old.keys is None or new.keys is None:
-        every = np.arange(width)
-        return every, every
+        return offsets, offsets
     n = len(old.keys.values)
-    if old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
+    if width == wider and old.keys.domain is not None and new.keys.values[:n] == old.keys.values:
         # The vocabulary of training keeps its codes, so this is the usual case.
         every = np.arange(n * width)
         return every, every
     where = {value: k for k, value in enumerate(new.keys.values)}
     pairs = [(k, where[value]) for k, value in enumerate(old.keys.values) if value in where]
     both = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    offsets = np.arange(width)
-    return (both[:, :1] * width + offsets).ravel(), (both[:, 1:] * width + offsets).ravel()
+    return (both[:, :1] * width + offsets).ravel(), (both[:, 1:] * wider + offsets).ravel()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from relcrf.backends.base import AbstractPart, Problem, Vector
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.components import components
 from relcrf.graph.gated_graph import GatedGraph
 from relcrf.graph.gating import ASKED, HIDDEN, Gating
@@ -28,7 +29,7 @@ def required_gating(problem: Problem, backend: str) -> Gating:
     if problem.gating is None:
         message = f"backend '{backend}' needs to know what its gates look at"
         raise UsageError(
-            Diagnostic("E308", message, hint="make the problem by relcrf.api.training_problem(..., gated=True)")
+            Diagnostic("E318", message, hint="make the problem by relcrf.api.training_problem(..., gated=True)")
         )
     return problem.gating
 
@@ -47,7 +48,8 @@ def risk_of(problem: Problem, asked: np.ndarray, settings: Settings, backend: st
     status = np.where(problem.roles == Role.FREE, unknown, problem.states)
     gates = required_gating(problem, backend).rows(problem.graph, graph.factors, status)
     variables = graph.alone.variables
-    return Risk(graph, gates, np.maximum(problem.states[variables], 0), asked[variables], settings)
+    n_paying = int(np.count_nonzero(wanted & (problem.roles == Role.FREE)))
+    return Risk(graph, gates, np.maximum(problem.states[variables], 0), asked[variables], n_paying, settings)
 
 
 @dataclass(frozen=True)
@@ -64,17 +66,46 @@ class Examples:
     held_out: float
     batch: int
 
-    def divided(self, problem: Problem, rng: np.random.Generator) -> tuple[list[Risk], Risk | None]:
-        """Batches, and what is held out, if anything is."""
-        asked = (problem.roles == Role.FREE) & (problem.states >= 0)
+    def divided(
+        self, problem: Problem, drawn: Sequence[Problem], rng: np.random.Generator
+    ) -> tuple[list[Risk], Risk | None]:
+        """Batches, and what is held out, if anything is.
+
+        Args:
+            drawn: the problem with some labels as evidence, once or more; the same variables are held out of all.
+
+        Raises:
+            DataError: where that leaves nothing to learn from.
+        """
+        out, whole = self._held_out(problem, rng)
+        risks, held = [], []
+        for one in drawn:
+            batches, judge = self._batches(one, out, whole, rng)
+            risks += batches
+            held.append(judge)
+        if not risks:
+            message = f"of {int(_labelled(problem).sum())} labels none is left to learn from"
+            hint = "label more things, or take less of them as evidence and hold less out"
+            raise DataError(Diagnostic("E226", message, hint=hint))
+        return risks, held[0]
+
+    def _held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
+        """Variables, shape (n_variables,), bool, and whether they are whole components."""
+        component = components(problem.graph, problem.roles)
+        named = np.unique(component[_labelled(problem)])
+        whole = len(named) >= FEW
+        if not self.held_out:
+            return np.zeros(len(component), dtype=bool), whole
+        if whole:
+            return np.isin(component, named[rng.random(len(named)) < self.held_out]), whole
+        return rng.random(len(component)) < self.held_out, whole
+
+    def _batches(
+        self, problem: Problem, out: np.ndarray, whole: bool, rng: np.random.Generator
+    ) -> tuple[list[Risk], Risk | None]:
+        asked = _labelled(problem)
         component = components(problem.graph, problem.roles)
         named = np.unique(component[asked])
-        whole = len(named) >= FEW
-        out = np.zeros(len(asked), dtype=bool)
-        if self.held_out and whole:
-            out = np.isin(component, named[rng.random(len(named)) < self.held_out])
-        elif self.held_out:
-            out = rng.random(len(asked)) < self.held_out
         held = None
         if (asked & out).any():
             held = self._risk(_only(problem, out) if whole else problem, asked & out)
@@ -92,6 +123,10 @@ class Examples:
 
     def _risk(self, problem: Problem, asked: np.ndarray) -> Risk:
         return risk_of(problem, asked, self.settings, self.backend)
+
+
+def _labelled(problem: Problem) -> np.ndarray:
+    return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
 
 
 def _only(problem: Problem, kept: np.ndarray) -> Problem:
@@ -115,7 +150,7 @@ class GatedBeliefs(AbstractPart):
     gates: Vector
 
     def risk(self, problem: Problem) -> Risk:
-        return risk_of(problem, (problem.roles == Role.FREE) & (problem.states >= 0), self.settings, self.backend)
+        return risk_of(problem, _labelled(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
         risk = self.risk(problem)

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.sparse import csr_array, hstack, vstack
 
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.features import AbstractFeatures, Dense, Sparse
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse, Tiled
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 ASKED, HIDDEN = 0, 1
@@ -54,7 +54,9 @@ def block_for(group: FactorGroup, by: AbstractFeatures | None, name: str) -> Wei
 
 
 def has_keys(group: FactorGroup) -> bool:
-    return group.features.n_blocks > 1
+    """Whether its factors have keys; there may be one alone, and more in other data."""
+    features = group.features
+    return isinstance(features.tile if isinstance(features, Tiled) else features, Keyed)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class TemplateInfo:
         features: how each `by` feature is spelt; `1` for the constant.
         patterns: how each pattern is spelt.
         bindings: of all templates that use the weights.
+        grows: whether other data may have features beyond these.
     """
 
     name: str
@@ -45,6 +46,7 @@ class TemplateInfo:
     patterns: tuple[str, ...]
     keys: KeyDictionary | None
     bindings: int
+    grows: bool = field(default=False, compare=False)
 
     def feature_name(self, feature: int) -> tuple[tuple[str, ...], str]:
         """The key and the spelling of a feature of the group's matrix."""

@@ -49,8 +49,9 @@ class Penalties:
         return np.where(self.learned, out, 0.0)
 
     def pruned(self, point: np.ndarray) -> np.ndarray:
-        """The same weights with the groups at the corner 0."""
+        """The same weights with the groups at the corner 0, as far as they are learned."""
         out = point.copy()
         for rows in self.groups if self.group_l1 else ():
-            out[rows[np.sqrt((out[rows] ** 2).sum(axis=1)) < 10 * CORNER]] = 0.0
+            small = rows[np.sqrt((out[rows] ** 2).sum(axis=1)) < 10 * CORNER]
+            out[small] = np.where(self.learned[small], 0.0, out[small])
         return out

@@ -82,12 +82,14 @@ class Risk:
         gates: the features of the folded factors' gates and then of the pairs', shape (n_gated, n_gate_weights).
         states: the true state of each node, shape (n_nodes,).
         asked: nodes whose beliefs have a loss, shape (n_nodes,), bool.
+        n_paying: how many variables the messages are for, though some of these may have no loss here.
     """
 
     graph: GatedGraph
     gates: csr_array
     states: np.ndarray
     asked: np.ndarray
+    n_paying: int
     settings: Settings = Settings()
 
     @property
@@ -138,7 +140,7 @@ class Risk:
         folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
         nodes = self._nodes(weights, folded, gates.exponent)
         back = self._back(nodes, tables, gates.exponent[graph.n_folded :])
-        price = self.settings.price / max(self.n_asked, 1)
+        price = self.settings.price / max(self.n_paying, 1)
         value = back.value + price * float(self.messages @ gates.counted)
         d_nodes = back.nodes.astype(np.float64)
         gradient = np.zeros(len(point))
@@ -215,17 +217,18 @@ class Risk:
         return Found(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
 
     def judged(self, found: Found) -> tuple[float, float]:
-        """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each of them."""
+        """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each that pays."""
         start, n = self.graph.alone.state_start, max(self.n_asked, 1)
+        each = found.messages / max(self.n_paying, 1)
         nodes = np.flatnonzero(self.asked)
         if self.settings.loss == "f":
-            return self._f(found.beliefs)[0], found.messages / n
+            return self._f(found.beliefs)[0], each
         of_truth = found.beliefs[start[nodes] + self.states[nodes]]
         if self.settings.loss == "cross-entropy":
-            return -float(np.log(np.maximum(of_truth, 1e-300)).sum()) / n, found.messages / n
+            return -float(np.log(np.maximum(of_truth, 1e-300)).sum()) / n, each
         node = np.repeat(np.arange(len(self.asked)), self.graph.alone.cardinality)
         squares = np.bincount(node, found.beliefs**2, len(self.asked))[nodes]
-        return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, found.messages / n
+        return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, each
 
     def with_settings(self, **changes: Any) -> Risk:
         """The same examples under other settings."""

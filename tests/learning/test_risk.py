@@ -120,4 +120,5 @@ def test_penalties():
     assert exact - 0.1 * 2.0 * 4 * 2 * CORNER < value < exact
     np.testing.assert_allclose(penalties.corners, np.where(penalties.learned & (np.arange(10) < 9), 0.07, 0.0))
     point[2:4] = CORNER
-    np.testing.assert_array_equal(penalties.pruned(point)[:5], [*point[:2], 0.0, 0.0, point[4]])
+    pruned = np.where(penalties.learned[:5], [*point[:2], 0.0, 0.0, point[4]], point[:5])
+    np.testing.assert_array_equal(penalties.pruned(point)[:5], pruned)

@@ -8,7 +8,7 @@ import numpy as np
 from graphs import dense_features
 
 from relcrf.graph.features import Dense
-from relcrf.graph.gating import GatedGroup, Gating, block_for
+from relcrf.graph.gating import GatedGroup, Gating, block_for, has_keys
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
 
@@ -44,7 +44,7 @@ def log_odds(graph, gating, number, factor, roles, states, asked, gates):
         features = features.ravel()
     row = np.append(1.0, features)
     n_keys = group.features.n_blocks
-    if n_keys == 1:
+    if not has_keys(group):
         return float(matrix @ row)
     table = matrix.reshape(n_keys + 1, len(row))
     key = int(group.features.block_of(np.array([factor]))[0])

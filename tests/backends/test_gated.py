@@ -1,0 +1,579 @@
+"""The backend `gated`: what it learns of known worlds, what its gates leave out, runs that go on, and what it refuses."""
+
+import json
+import re
+import shlex
+from dataclasses import fields, replace
+from pathlib import Path
+
+import gated_worlds as worlds
+import numpy as np
+import pytest
+from command import json_command, relcrf_command
+from interrupted import assert_goes_on
+
+import relcrf
+from relcrf import api
+from relcrf.backends.base import Problem
+from relcrf.backends.gated import GatedBackend
+from relcrf.backends.risks import Examples
+from relcrf.errors import DataError, UsageError
+from relcrf.execution.serial import SerialExecutor
+from relcrf.graph.reduction import Role
+from relcrf.learning.risk import Settings
+
+
+def grounded(text, tables):
+    model = relcrf.parse(text)
+    return model, model.ground(relcrf.Dataset(tables), with_gates=True)
+
+
+def chosen(grounding, share=0.5, seed=100):
+    """Some of the variables, shape (n_variables,), bool; of other seeds than the worlds."""
+    return np.random.default_rng(seed).random(len(grounding.states)) < share
+
+
+def block(grounding, attribute):
+    """The variables of an attribute, shape (n_variables,), bool."""
+    (found,) = (one for one in grounding.blocks if attribute in (one.name, one.attribute))
+    out = np.zeros(len(grounding.states), dtype=bool)
+    out[found.start : found.start + found.count] = True
+    return out
+
+
+def asked(fit, tables, hidden=chosen, attribute=None):
+    """The score of what is hidden of other tables, and messages for each variable of it."""
+    grounding = fit.ground(relcrf.Dataset(tables))
+    found = api.predict(fit, grounding, hidden=hidden(grounding))
+    return found.score(attribute), found.inferred.messages / len(found.inferred.variables)
+
+
+def open_keys(fit, prediction):
+    """Keys of the pairs over which messages were sent."""
+    grounding = prediction.grounding
+    names = [f"{t}" for t in grounding.arguments(grounding.blocks[0])[1]]
+    return {tuple(sorted((names[a], names[b]))) for a, b in prediction.inferred.edges}
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return grounded(worlds.ROWS, worlds.rows())
+
+
+@pytest.mark.parametrize("gates", ["static", "evidence"])
+def test_links_that_do_not_matter_close(rows, gates):
+    model, grounding = rows
+    given = chosen(grounding, seed=105)
+    ungated = api.fit(model, grounding, "gated", given=given, gates="none")
+    gated = api.fit(model, grounding, "gated", given=given, gates=gates, price=0.002)
+    other = worlds.rows(2000, seed=1)
+    (without, every), (score, sent) = asked(ungated, other), asked(gated, other)
+    assert score.accuracy > without.accuracy - 0.01
+    assert every == 21.0 and sent < every / 8
+    new = gated.ground(relcrf.Dataset(other))
+    found = api.predict(gated, new, hidden=np.ones(len(new.states), dtype=bool))
+    assert open_keys(gated, found) <= {("t0", "t1"), ("t2", "t3")}
+    assert gated.summary["open_factors"] < gated.summary["gated_factors"] / 8
+
+
+def test_the_higher_the_price_the_fewer_the_messages(rows):
+    model, grounding = rows
+    given = chosen(grounding, seed=105)
+    fits = [api.fit(model, grounding, "gated", given=given, price=price) for price in (0.0, 0.002, 0.5)]
+    sent = [fit.summary["messages_each"] for fit in fits]
+    assert sent[0] > 2 * sent[1] > 0 and sent[2] == 0.0
+    assert fits[0].summary["loss"] < fits[2].summary["loss"]
+
+
+def test_the_state_of_a_neighbour_opens_a_link():
+    """Of links whose other end is evidence, those that say nothing there are closed: no gates without evidence know them."""
+    model, grounding = grounded(worlds.SWITCHED, worlds.switched())
+    settings = {"given": block(grounding, "switch"), "early_stop": 0.0, "evidence_l2": 0.1}
+    other, found = worlds.switched(seed=1), {}
+    for gates, price in (("evidence", 0.02), ("static", 0.02), ("static", 0.2)):
+        fit = api.fit(model, grounding, "gated", gates=gates, price=price, **settings)
+        found[gates, price] = asked(fit, other, lambda g: ~block(g, "switch"), "Thing.lamp")
+    (score, sent), (all_score, all_sent), (none_score, none_sent) = found.values()
+    assert all_sent == 3.0 and none_sent == 0.0 and 1.3 < sent < 1.7, "half of the switches are off"
+    assert score.log_likelihood == pytest.approx(all_score.log_likelihood, abs=0.01)
+    # As many messages as this without looking at the evidence: a half of the links by chance, half of the gain.
+    assert score.log_likelihood > (all_score.log_likelihood + none_score.log_likelihood) / 2 + 0.1
+
+
+def test_what_a_gate_is_told_to_look_at_opens_it():
+    other, found = worlds.weather(seed=1), {}
+    for gates, by in (("evidence", "gate link by x.wet"), ("evidence", ""), ("static", "gate link by x.wet")):
+        model, grounding = grounded(worlds.WEATHER + by, worlds.weather())
+        fit = api.fit(model, grounding, "gated", gates=gates, price=0.005, early_stop=0.0, evidence_l2=0.1)
+        found[gates, by] = asked(fit, other, lambda g: np.ones(len(g.states), dtype=bool), "Thing.rain")
+    (score, sent), *others = found.values()
+    for plain, more in others:
+        assert score.log_likelihood > plain.log_likelihood + 0.1 and 0.4 * more < sent < 0.6 * more
+
+
+def test_optimisers_end_near_each_other(rows):
+    model, grounding = rows
+    given = chosen(grounding, seed=105)
+    settings = {"gates": "none", "early_stop": 0.0, "max_iterations": 200, "given": given}
+    loss = {
+        name: api.fit(model, grounding, "gated", optimiser=name, **settings).summary["loss"]
+        for name in ("adam", "smd", "lbfgs")
+    }
+    assert loss["adam"] == pytest.approx(loss["lbfgs"], abs=2e-4)
+    assert loss["smd"] == pytest.approx(loss["lbfgs"], abs=2e-3)
+
+
+@pytest.mark.parametrize("settings", [{"optimiser": "smd", "batch": 20, "rate": 1.0}, {"optimiser": "lbfgs"}])
+def test_gates_are_learned_by_each_optimiser(rows, settings):
+    model, grounding = rows
+    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), price=0.002, **settings)
+    score, sent = asked(fit, worlds.rows(seed=1))
+    assert score.accuracy > 0.68 and sent < 6.0
+
+
+def test_each_loss_is_the_smallest_where_it_is_learned(rows):
+    model, grounding = rows
+    problem = api.training_problem(grounding, given=chosen(grounding, seed=105), gated=True)
+    kinds = ("squared", "cross-entropy", "f")
+    settings = {"gates": "none", "early_stop": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
+    fits = [
+        api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), loss=loss, **settings) for loss in kinds
+    ]
+    for loss, own in zip(kinds, fits, strict=True):
+        judged = []
+        for fit in fits:
+            system = relcrf.backends.registry.make("gated", gates="none", loss=loss)
+            risk = system.joint(problem, fit.learned.vectors).risk(problem)
+            point = np.concatenate((fit.learned.vectors["weights"], fit.learned.vectors["gates"]))
+            judged.append(risk.judged(risk.hard(point, 0.3))[0])
+        assert own.summary["loss"] == min(judged), loss
+
+
+@pytest.mark.parametrize("settings", [{"l1": 8.0, "optimiser": "lbfgs"}, {"group_l1": 6.0}], ids=["l1", "groups"])
+def test_penalties_leave_pairs_out(rows, settings):
+    model, grounding = rows
+    fit = api.fit(model, grounding, "gated", given=chosen(grounding, seed=105), gates="none", **settings)
+    tables = grounding.graph.layout.matrix(fit.learned.vectors["weights"], 1)
+    assert (tables != 0.0).any(axis=1).sum() == 2, "two pairs of twins"
+    score, sent = asked(fit, worlds.rows(seed=1))
+    assert sent < 3.0 and score.accuracy > 0.68
+
+
+def test_penalties_leave_fixed_weights_alone():
+    text = worlds.WEATHER.replace("over x.rain, x.street", "over x.rain == x.street init 0.004 fixed")
+    model, grounding = grounded(text, worlds.weather(60))
+    fit = api.fit(model, grounding, "gated", group_l1=3.0)
+    assert fit.weights().columns["weight"][-1] == 0.004
+
+
+# Evidence and hidden variables
+
+
+@pytest.mark.parametrize("settings", [{}, {"price": 0.005}, {"loss": "cross-entropy"}], ids=["plain", "price", "cross"])
+def test_a_latent_attribute_is_learned(settings):
+    model, grounding = grounded(worlds.HIDDEN_CAUSE, worlds.of_two_kinds())
+    hidden = chosen(grounding, 0.2) & (grounding.states >= 0)
+    given = chosen(grounding, 0.5, seed=101)
+    fits = [
+        api.fit(model, grounding, "local", hidden=hidden),
+        api.fit(model, grounding, "gated", hidden=hidden, given=given, **settings),
+    ]
+    local, gated = (api.predict(fit, grounding, hidden=hidden).score().log_likelihood for fit in fits)
+    assert gated > local + 0.08
+
+
+def test_given_variables_are_evidence_and_have_no_loss(rows):
+    model, grounding = rows
+    given = chosen(grounding, seed=105)
+    fit = api.fit(model, grounding, "gated", given=given, gates="none", early_stop=0.0, max_iterations=5)
+    assert fit.summary["asked"] == (~given).sum()
+    # 7 links of each that is asked for; messages go to the end that is asked for, three times.
+    assert fit.summary["messages_each"] == 21.0
+
+
+def test_shares_and_draws_of_evidence(rows):
+    model, grounding = rows
+    settings = {"gates": "none", "early_stop": 0.0, "max_iterations": 5, "given_share": 0.75}
+    one, three = (api.fit(model, grounding, "gated", draws=draws, **settings) for draws in (1, 3))
+    n = len(grounding.states)
+    assert one.summary["asked"] == pytest.approx(n / 4, rel=0.1)
+    assert three.summary["asked"] == pytest.approx(3 * n / 4, rel=0.1)
+    none = api.fit(model, grounding, "gated", **{**settings, "given_share": 0.0}, draws=3)
+    assert none.summary["asked"] == n
+
+
+@pytest.mark.parametrize(("text", "tables"), [(worlds.ROWS, worlds.rows(60)), (worlds.CITATIONS, worlds.citations())])
+def test_the_same_is_held_out_of_all_draws(text, tables):
+    """What is held out judges what was learned, and so no draw may learn from it."""
+    _, grounding = grounded(text, tables)
+    problem = api.training_problem(grounding, gated=True)
+    rng = np.random.default_rng(0)
+    evidence = [rng.random(len(problem.roles)) < 0.5 for _ in range(4)]
+    drawn = [replace(problem, roles=np.where(one, Role.CLAMPED, problem.roles).astype(np.int8)) for one in evidence]
+    risks, held = Examples(Settings(), "gated", 0.3, 10).divided(problem, drawn, rng)
+    named = [set(risk.graph.alone.variables[risk.asked]) for risk in (*risks, held)]
+    assert named[-1] and not named[-1] & set.union(*named[:-1])
+
+
+def test_unlabelled_variables_are_hidden_or_left_out(rows):
+    model, grounding = rows
+    hidden = chosen(grounding)
+    other = replace(grounding, states=np.where(hidden, 1 - grounding.states, grounding.states))
+
+    settings = {"hidden": hidden, "gates": "none", "early_stop": 0.0, "max_iterations": 20}
+    left, joined, blind = (
+        api.fit(model, ground, "gated", unlabelled=unlabelled, **settings)
+        for ground, unlabelled in ((grounding, "leave"), (grounding, "infer"), (other, "infer"))
+    )
+    assert left.summary["asked"] == joined.summary["asked"] == (~hidden).sum()
+    # Of things of which any trait is labelled all pairs.
+    things = (~hidden).reshape(300, 8).any(axis=1).sum()
+    assert joined.summary["gated_factors"] == things * 28 > 3 * left.summary["gated_factors"]
+    np.testing.assert_array_equal(joined.learned.vectors["weights"], blind.learned.vectors["weights"])
+
+
+def test_gates_tell_what_is_asked_for_from_what_is_not(rows):
+    """Gates that are closed for hidden variables: messages go between those alone that somebody wants to know."""
+    model, grounding = rows
+    fit = api.fit(model, grounding, "gated", price=0.0, max_iterations=10)
+    gates = fit.learned.vectors["gates"]
+    (info,) = fit.learned.gates.templates
+    for place, name in enumerate(np.tile(info.features, len(info.keys.values))):
+        gates[place] = -50.0 if "hidden" in name else 0.0
+    every = np.ones(len(grounding.states), dtype=bool)
+    few = chosen(grounding, 0.3)
+    all_asked, some_asked = (api.predict(fit, grounding, hidden=every, asked=mask) for mask in (None, few))
+    assert len(all_asked.inferred.edges) == 300 * 28
+    assert few[some_asked.inferred.edges].all() and 0 < len(some_asked.inferred.edges) < 300 * 28 / 5
+
+
+# Relations
+
+
+@pytest.mark.parametrize("islands", [1, 30])
+def test_citations_help(islands):
+    """In one component variables are held out, and else whole components."""
+    model, grounding = grounded(worlds.CITATIONS, worlds.citations(200, islands=islands))
+    fit = api.fit(model, grounding, "gated", price=0.01, given_share=0.3)
+    local = api.fit(model, grounding, "local")
+    other = worlds.citations(200, islands=islands, seed=1)
+    new = fit.ground(relcrf.Dataset(other))
+    found, alone = (api.predict(one, new, hidden=chosen(new)).score() for one in (fit, local))
+    assert found.accuracy > alone.accuracy + 0.05 and found.log_likelihood > alone.log_likelihood + 0.1
+    assert fit.summary["held_out_loss"] < 0.1
+
+
+def test_messages_are_for_all_that_are_asked_for_where_variables_are_held_out():
+    model, grounding = grounded(worlds.CITATIONS, worlds.citations(80))
+    fit = api.fit(model, grounding, "gated", gates="none", max_iterations=5)
+    assert fit.summary["held_out_messages_each"] == fit.summary["messages_each"]
+    assert fit.summary["messages_each"] == pytest.approx(6 * grounding.graph.groups[-1].n_factors / 80, rel=0.05)
+
+
+def test_no_citations_in_training_or_in_use():
+    empty = {"from": np.empty(0, dtype=int), "to": np.empty(0, dtype=int)}
+    full = worlds.citations(40, unknown=0.3)
+    bare = {**full, "Cites": empty}
+    model = relcrf.parse(worlds.CITATIONS)
+    for learned, used in ((full, bare), (bare, full), (bare, bare)):
+        found = model.fit(relcrf.Dataset(learned), "gated").predict(relcrf.Dataset(used))
+        assert found.inferred.messages == 0
+        np.testing.assert_allclose(found.probabilities().sum(axis=1), 1.0)
+
+
+CITES = "domain Kind = open\nrelation Cites(from: Paper, to: Paper) { kind : Kind }"
+BAGS = """
+domain Word = open
+entity Paper {
+  words : bag of Word
+  predict one : bool
+  predict other : bool
+}
+template prior(p: Paper) over p.one
+template link(p: Paper) over p.one, p.other
+gate link by p.words
+"""
+
+
+def papers(words, seed=0):
+    """The first word says that both are the same; no others say anything."""
+    rng = np.random.default_rng(seed)
+    word, one = rng.integers(0, 2, size=300), rng.random(300) < 0.5
+    other = np.where(word == 0, one, rng.random(300) < 0.5)
+    return {"paper": {"id": np.arange(300), "words": [[words[k]] for k in word], "one": one, "other": other}}
+
+
+def test_gates_look_at_bags_and_know_nothing_of_new_words():
+    model, grounding = grounded(BAGS, papers(["tied", "loose"]))
+    settings = {"given": block(grounding, "other"), "evidence_l2": 0.1, "early_stop": 0.0, "price": 0.01}
+    fit = api.fit(model, grounding, "gated", **settings)
+    score, sent = asked(fit, papers(["tied", "loose"], seed=1), lambda g: block(g, "one"), "Paper.one")
+    assert 1.2 < sent < 1.8 and score.accuracy > 0.7
+    for words in (["tied", "new"], ["new", "loose"]):
+        again, _ = asked(fit, papers(words, seed=1), lambda g: block(g, "one"), "Paper.one")
+        assert np.isfinite(again.log_likelihood)
+
+
+# Run folders
+
+
+def test_a_run_folder_predicts_the_same_on_other_tables(tmp_path):
+    model, grounding = grounded(worlds.CITATIONS, worlds.citations(100))
+    fit = api.fit(model, grounding, "gated", price=0.01, given_share=0.5)
+    fit.save(tmp_path / "run")
+    again = api.load_fit(tmp_path / "run")
+    tables = worlds.citations(80, unknown=0.5, seed=1, first=6)
+    one, two = (f.predict(relcrf.Dataset(tables)) for f in (fit, again))
+    np.testing.assert_array_equal(one.probabilities(), two.probabilities())
+    assert one.inferred.messages == two.inferred.messages > 0
+    assert one.unseen_keys["word"] == two.unseen_keys["word"] == 6
+
+
+def test_unseen_keys_have_the_gates_that_all_keys_share(rows, tmp_path):
+    model, grounding = rows
+    fit = api.fit(model, grounding, "gated", price=0.002)
+    fit.save(tmp_path / "run")
+    again = api.load_fit(tmp_path / "run")
+    tables = worlds.rows(50, 12, seed=2)
+    one, two = (f.ground(relcrf.Dataset(tables)) for f in (fit, again))
+    hidden = chosen(one)
+    first, second = (api.predict(f, g, hidden=hidden) for f, g in ((fit, one), (again, two)))
+    np.testing.assert_array_equal(first.probabilities(), second.probabilities())
+    assert first.unseen_keys == {"prior": 4, "link": 66 - 28}
+
+
+def test_a_single_key_shares_its_gate_with_those_of_other_tables():
+    """What all keys share is learned from one as from many, so that another one's gate is as open."""
+    text = worlds.CITATIONS.replace("relation Cites(from: Paper, to: Paper)", CITES)
+    model = relcrf.parse(text.replace("over p.topic, q.topic", "over p.topic, q.topic per Cites(p, q).kind"))
+    papers = worlds.citations(60)
+    n = len(papers["Cites"]["from"])
+    one, two = (
+        {**papers, "Cites": {**papers["Cites"], "kind": [kinds[k % len(kinds)] for k in range(n)]}}
+        for kinds in (["x"], ["x", "y"])
+    )
+    fit = model.fit(relcrf.Dataset(one), "gated", max_iterations=10)
+    learned = fit.learned.gates.layout.matrix(fit.learned.vectors["gates"], 0).reshape(2, -1)
+    carried = fit.learned.vectors_for(fit.ground(relcrf.Dataset(two)))["gates"].reshape(3, -1)
+    np.testing.assert_array_equal(carried, [learned[0], np.zeros_like(learned[0]), learned[1]])
+    assert learned[1, 0] != 0.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "stops"),
+    [
+        ({}, (("likelihood", 2), ("static", 3), ("evidence", 2), ("sharp", 4))),
+        ({"optimiser": "smd", "gates": "static", "given_share": 0.5, "draws": 2}, (("static", 3), ("sharp", 2))),
+        ({"optimiser": "lbfgs", "l1": 1.0}, (("static", 3), ("evidence", 2), ("refit", 2))),
+    ],
+    ids=["adam", "smd", "l1"],
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(rows, tmp_path, settings, stops):
+    settings = {"price": 0.002, "max_iterations": 6, "patience": 3, "batch": 100, **settings}
+    fit = assert_goes_on(*rows, "gated", settings, stops, tmp_path)
+    assert set(fit.learned.vectors) == {"weights", "gates"}
+
+
+def test_damaged_gates(rows, tmp_path):
+    model, grounding = rows
+    api.fit(model, grounding, "gated", max_iterations=2).save(tmp_path / "run")
+    path = tmp_path / "run" / "gates.npy"
+    whole = path.read_bytes()
+    np.save(path, np.load(path)[:-1])
+    with pytest.raises(DataError, match="E336"):
+        api.load_fit(tmp_path / "run")
+    path.write_bytes(whole[:-9])
+    with pytest.raises(DataError, match="E336"):
+        api.load_fit(tmp_path / "run")
+    path.unlink()
+    with pytest.raises(DataError, match="E336"):
+        api.load_fit(tmp_path / "run")
+    path.write_bytes(whole)
+    run = tmp_path / "run" / "run.json"
+    facts = json.loads(run.read_text())
+    facts["gates"]["templates"][0]["features"].pop()
+    run.write_text(json.dumps(facts))
+    with pytest.raises(DataError, match="E336"):
+        api.load_fit(tmp_path / "run")
+
+
+# Beside other parts
+
+
+def test_selection_and_calibration(rows):
+    model, grounding = rows
+    found = api.select(grounding, "gated", {"l2": (1e5, 1.0), "price": (0.0, 0.5)}, max_iterations=20)
+    assert found.settings["l2"] == 1.0 and found.whole and len(found.trials) == 4
+    fit = api.fit(model, grounding, "gated", max_iterations=5, calibrate=2)
+    assert 0.25 <= fit.summary["calibration"] <= 2.0
+
+
+def test_the_sum_of_log_beliefs_is_what_it_is_judged_by(rows):
+    model, grounding = rows
+    fit = api.fit(model, grounding, "gated", price=0.002)
+    every = np.ones(len(grounding.states), dtype=bool)
+    alone = api.predict(fit, grounding, hidden=every).score()
+    together = api.joint_log_likelihood(fit, grounding)
+    assert together == pytest.approx(alone.log_likelihood * alone.n, rel=1e-9)
+
+
+# What it refuses
+
+BAD = (
+    {"loss": "magic"},
+    {"gates": "magic"},
+    {"unlabelled": "magic"},
+    {"optimiser": "magic"},
+    {"iterations": 0},
+    {"batch": 0},
+    {"draws": 0},
+    {"threshold": 1.0},
+    {"learning_threshold": 0.0},
+    {"learning_threshold": 1.0},
+    {"given_share": 1.0},
+    {"early_stop": 1.5},
+    {"l1": 1.0},
+)
+TRIANGLE = (
+    worlds.ROWS
+    + "template all(x: Thing, s: Trait, t: Trait, u: Trait) where s < t and t < u "
+    + ("over has(x, s) and has(x, t) and has(x, u)\n")
+)
+
+
+@pytest.mark.parametrize("settings", BAD, ids=str)
+def test_settings_that_it_refuses(rows, settings):
+    with pytest.raises(UsageError, match="E305"):
+        api.fit(*rows, "gated", **settings)
+
+
+def test_graphs_that_it_refuses(rows):
+    model, grounding = rows
+    with pytest.raises(UsageError, match=r"E302[\s\S]*template 'all'"):
+        relcrf.parse(TRIANGLE).fit(relcrf.Dataset(worlds.rows(20)), "gated")
+    with pytest.raises(UsageError, match="E309"):
+        api.fit(model, grounding, "gated", executor=SerialExecutor())
+    with pytest.raises(DataError, match="E226"):
+        api.fit(model, grounding, "gated", given_share=0.9999)
+    with pytest.raises(DataError, match="E226"):
+        api.fit(model, grounding, "gated", early_stop=0.9999)
+    with pytest.raises(DataError, match="E226"):
+        api.fit(model, grounding, "gated", given=np.ones(len(grounding.states), dtype=bool))
+    problem = Problem(grounding.graph, np.zeros(len(grounding.states), dtype=np.int8), grounding.states)
+    with pytest.raises(UsageError, match="E318"):
+        relcrf.backends.registry.make("gated").infer(problem, {"weights": np.zeros(0), "gates": np.zeros(0)})
+
+
+def test_gates_that_were_not_grounded():
+    model = relcrf.parse(worlds.WEATHER + "gate link by x.wet")
+    data = relcrf.Dataset(worlds.weather(60))
+    without = model.ground(data)
+    with pytest.raises(UsageError, match="E318"):
+        api.fit(model, without, "gated")
+    fit = model.fit(data, "gated", max_iterations=2)
+    with pytest.raises(UsageError, match="E318"):
+        api.predict(fit, without)
+    model.fit(data, "local")
+
+
+# Commands
+
+
+def test_the_page_can_be_followed(tmp_path, capsys, monkeypatch):
+    page = Path(__file__).parents[2] / "docs" / "gated.md"
+    monkeypatch.chdir(tmp_path)
+    texts = {"rcrf": [], "python": [], "console": []}
+    for language, text in re.findall(r"^```(\w+)\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        texts[language].append(text)
+    (model,), (script,), (commands,) = texts.values()
+    Path("street.rcrf").write_text(model)
+    exec(compile(script, "page", "exec"), {})
+    opened, _, every = capsys.readouterr().out.split()[:3]
+    assert 0.4 < int(opened) / int(every) < 0.6
+    for line in commands.splitlines():
+        code, _, err = relcrf_command(capsys, monkeypatch, *shlex.split(line)[2:])
+        assert code == 0, err
+    assert len(Path("rain.csv").read_text().splitlines()) == 101
+
+
+def test_the_page_lists_all_settings():
+    page = (Path(__file__).parents[2] / "docs" / "gated.md").read_text()
+    table = [line for line in page.splitlines() if line.startswith("| `")]
+    listed = {}
+    for line in table:
+        names, values = (re.sub("[`]", "", cell).split(", ") for cell in line.split("|")[1:3])
+        listed |= dict(zip([name.strip() for name in names], [value.strip() for value in values], strict=False))
+    for one in fields(GatedBackend):
+        kind = type(one.default)
+        assert kind(listed[one.name]) == one.default, one.name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("gated")
+    worlds.write(worlds.citations(80, unknown=0.1), path / "papers")
+    worlds.write(worlds.citations(80, unknown=0.5, seed=1, first=6), path / "others")
+    worlds.write(worlds.rows(30), path / "rows")
+    (path / "m.rcrf").write_text(worlds.CITATIONS)
+    (path / "triangle.rcrf").write_text(TRIANGLE)
+    return path
+
+
+def test_commands(folder, tmp_path, capsys, monkeypatch):
+    model, data, run = folder / "m.rcrf", folder / "papers", tmp_path / "run"
+    train = ("train", model, "--data", data, "--out", run, "-b", "gated", "--set", "max_iterations=20")
+    code, answer = json_command(capsys, monkeypatch, *train, "--set", "given_share=0.5", "--set", "price=0.01")
+    assert code == 0 and answer["summary"]["messages_each"] > 0
+    code, answer = json_command(capsys, monkeypatch, "predict", run, "--data", folder / "others")
+    predicted = api.load_fit(run).predict(relcrf.Dataset(folder / "others")).table()
+    assert code == 0 and answer["predictions"]["Paper.topic"][0]["probability"] == predicted.columns["probability"][0]
+    code, answer = json_command(
+        capsys, monkeypatch, "evaluate", model, "--data", data, "-b", "gated", "--split", "folds=3"
+    )
+    assert code == 0 and answer["attributes"]["Paper.topic"]["accuracy"] > 0.8
+    assert relcrf_command(capsys, monkeypatch, "report", run, "--out", tmp_path / "r.html")[0] == 0
+    more = ("--force", "--select", "price=0,5", "--calibrate", "2")
+    code, answer = json_command(capsys, monkeypatch, *train, *more)
+    assert code == 0 and answer["settings"]["price"] in (0.0, 5.0) and "calibration" in answer["summary"]
+    code, _, err = relcrf_command(
+        capsys, monkeypatch, "predict", run, "--data", folder / "others", "--set", "threshold=1"
+    )
+    assert code == 2 and err.count("error[") == 1 and "E305" in err
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "extra", "code"),
+    [
+        ("m", "papers", ("--set", "price=dear"), "E305"),
+        ("m", "papers", ("--set", "l1=1"), "E305"),
+        ("m", "papers", ("--set", "given=0.5"), "E304"),
+        ("m", "papers", ("--workers", "2"), "E309"),
+        ("m", "papers", ("--set", "given_share=0.9999"), "E226"),
+        ("m", "papers", ("--export-model", "x.rcrf"), "E392"),
+        ("triangle", "rows", (), "E302"),
+    ],
+    ids=["word", "l1", "mask", "workers", "no labels", "export", "triangle"],
+)
+def test_commands_refuse_in_one_diagnostic(folder, tmp_path, capsys, monkeypatch, model, data, extra, code):
+    train = ("train", folder / f"{model}.rcrf", "--data", folder / data, "--out", tmp_path / "run", "-b", "gated")
+    status, _, err = relcrf_command(capsys, monkeypatch, *train, *extra)
+    assert status in (2, 3) and err.count("error[") == 1 and f"[{code}]" in err
+    assert not (tmp_path / "run").exists() and not list(tmp_path.glob("*.partial"))
+
+
+def test_training_goes_on_from_the_command_line(folder, tmp_path, capsys, monkeypatch):
+    train = ("train", folder / "m.rcrf", "--data", folder / "papers", "-b", "gated", "--set", "max_iterations=8")
+    assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "whole")[0] == 0
+
+    def interrupt(self, stage, state, most):
+        whole(self, stage, state, most)
+        if (stage, state.iteration) == ("evidence", 3):
+            raise KeyboardInterrupt
+
+    whole = api.run_folder.Checkpoints.step
+    monkeypatch.setattr(api.run_folder.Checkpoints, "step", interrupt)
+    assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "run")[0] == 130
+    monkeypatch.setattr(api.run_folder.Checkpoints, "step", whole)
+    assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "run", "--resume")[0] == 0
+    for name in ("weights.npy", "gates.npy", "log.jsonl", "run.json"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -1,0 +1,218 @@
+"""Features of gates by plain loops; and pairs that are alike under any weights, as few kinds of them as there are."""
+
+import numpy as np
+import pytest
+from gated import log_odds, random_gating
+from graphs import dense_features, random_graph
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
+from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
+from relcrf.graph.gated_graph import GatedGraph
+from relcrf.graph.gating import ASKED, HIDDEN, GatedGroup, Gating, block_for
+from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.weights import WeightBlock, WeightLayout
+
+SPARSE = Sparse(
+    np.array([0, 2, 2, 3, 5, 5, 6]),
+    np.array([0, 3, 1, 0, 2, 3], dtype=np.int32),
+    np.array([1, 2, 0.5, -1, 3, 1], dtype=np.float32),
+    4,
+)
+BY = {
+    "statuses": None,
+    "one": Ones(6),
+    "numbers": Dense(np.random.default_rng(0).normal(size=(6, 2))),
+    "bag": SPARSE,
+    "set": Sparse(SPARSE.row_start, SPARSE.column, np.empty(0, dtype=np.float32), 4),
+    "repeated": Tiled(Dense(np.random.default_rng(1).normal(size=(3, 2))), 2),
+}
+KEY = np.array([2, 0, 2, 1, 0, 2], dtype=np.int32)
+FEATURES = {
+    "plain": Ones(6),
+    "numbers": Dense(np.random.default_rng(2).normal(size=(6, 3))),
+    "keys": Keyed(KEY, np.empty((0, 1)), 3),
+    "one key": Keyed(np.zeros(6, dtype=np.int32), np.empty((0, 1)), 1),
+    "keys and numbers": Keyed(KEY, np.random.default_rng(3).normal(size=(6, 2)), 3),
+    "repeated keys": Tiled(Keyed(KEY[:3], np.empty((0, 1)), 3), 2),
+}
+SCOPES = {
+    "expanded": [np.array([0, 1, 2, 0, 4, 5], dtype=np.int32), np.array([3, 4, 5, 5, 3, 1], dtype=np.int32)],
+    # Two rows of three variables each, all pairs of a row; and from the other end.
+    "repeated": RepeatedScope(
+        np.arange(2, dtype=np.int32),
+        (0, 0),
+        (3, 3),
+        (np.array([0, 0, 1], dtype=np.int32), np.array([1, 2, 2], dtype=np.int32)),
+    ),
+}
+
+
+def one_group(scope, features, by):
+    """A graph of six variables of three states with one group of six factors, and its gates."""
+    group = FactorGroup(scope, (3, 3), features, None, 0)
+    layout = WeightLayout((WeightBlock("t", features.n_features, 9),))
+    graph = FactorGraph(np.full(6, 3, dtype=np.int32), (group,), layout)
+    return graph, Gating((GatedGroup(0, by),), WeightLayout((block_for(group, by, "gate"),)))
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("by", BY)
+def test_log_odds_are_what_plain_loops_add_up(scope, features, by):
+    graph, gating = one_group(SCOPES[scope], FEATURES[features], BY[by])
+    rng = np.random.default_rng(4)
+    roles = np.array([Role.FREE, Role.CLAMPED, Role.FREE, Role.FREE, Role.CLAMPED, Role.FREE])
+    states, asked = rng.integers(0, 3, size=6), np.array([True, False, False, True, True, False])
+    status = np.where(roles == Role.FREE, 3 + np.where(asked, ASKED, HIDDEN), states)
+    gates = rng.normal(size=gating.layout.size)
+    for factors in (np.arange(6), np.array([4, 1, 1]), np.empty(0, dtype=np.int64)):
+        rows = gating.rows(graph, ((0, factors),), status)
+        assert rows.shape == (len(factors), gating.layout.size)
+        expected = [log_odds(graph, gating, 0, int(one), roles, states, asked, gates) for one in factors]
+        np.testing.assert_allclose(rows @ gates, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rows_of_several_groups_follow_each_other(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, n_variables=8, max_arity=2)
+    gating = random_gating(rng, graph)
+    roles = rng.choice([Role.FREE, Role.CLAMPED], size=8)
+    states = np.array([rng.integers(k) for k in graph.cardinality])
+    asked = rng.random(8) < 0.5
+    status = np.where(roles == Role.FREE, graph.cardinality + np.where(asked, ASKED, HIDDEN), states)
+    gates = rng.normal(size=gating.layout.size)
+    factors = tuple(
+        (number, rng.integers(group.n_factors, size=3))
+        for number, group in enumerate(graph.groups)
+        if len(group.scope) == 2
+    )
+    expected = [
+        log_odds(graph, gating, number, int(one), roles, states, asked, gates)
+        for number, some in factors
+        for one in some
+    ]
+    np.testing.assert_allclose(gating.rows(graph, factors, status) @ gates, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("by", BY)
+def test_which_weights_are_of_features_and_which_of_keys(features, by):
+    """With a base alone the log odds do not depend on the evidence, nor on the key without the weights of keys."""
+    graph, gating = one_group(SCOPES["expanded"], FEATURES[features], BY[by])
+    rng = np.random.default_rng(5)
+    gates = rng.normal(size=gating.layout.size)
+    of_features, of_keys = gating.of_features(graph), gating.of_keys(graph)
+    factors = ((0, np.arange(6)),)
+    found = [gating.rows(graph, factors, rng.integers(0, 5, size=6)) for _ in range(5)]
+    key = FEATURES[features].block_of(np.arange(6))
+    for rows in found:
+        bases = rows @ np.where(of_features, 0.0, gates)
+        assert all(len(np.unique(bases[key == k])) == 1 for k in key)
+        assert len(np.unique((rows @ np.where(of_features | of_keys, 0.0, gates)).round(12))) == 1
+    n_bases = 1 + (FEATURES[features].n_blocks if "key" in features else 0)
+    assert (~of_features).sum() == n_bases
+    assert (~of_features & ~of_keys).sum() == 1
+
+
+# Pairs that are alike
+
+
+@st.composite
+def graphs_of_kinds(draw):
+    """Graphs whose pairs have features that may be equal: constants and keys, repeated or not, in patterns or in whole tables."""
+    n, groups, blocks = draw(st.integers(3, 7)), [], []
+    for block in range(draw(st.integers(1, 3))):
+        pairs = draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), min_size=1, max_size=12))
+        pairs = [pair for pair in pairs if pair[0] != pair[1]] or [(0, 1)]
+        n_keys = draw(st.integers(0, 3))
+        features = Ones(len(pairs))
+        if n_keys:
+            key = draw(st.lists(st.integers(0, n_keys - 1), min_size=len(pairs), max_size=len(pairs)))
+            features = Keyed(np.array(key, dtype=np.int32), np.empty((0, 1)), n_keys)
+            if draw(st.booleans()):
+                pairs, features = [*pairs, *pairs], Tiled(features, 2)
+        one, other = np.array(pairs, dtype=np.int32).T
+        patterns = draw(st.sampled_from([None, np.eye(3).reshape(9, 1), np.arange(18).reshape(9, 2) % 5.0]))
+        blocks.append(WeightBlock(f"t{block}", features.n_features, 9 if patterns is None else patterns.shape[1]))
+        groups.append(FactorGroup([one.copy(), other.copy()], (3, 3), features, patterns, block))
+    return FactorGraph(np.full(n, 3, dtype=np.int32), tuple(groups), WeightLayout(tuple(blocks)))
+
+
+def tables_of(reduced, weights):
+    flat = reduced.edge_log_potentials(weights)
+    return [flat[a:b] for a, b in zip(reduced.table_start[:-1], reduced.table_start[1:], strict=True)]
+
+
+def distinct(tables):
+    """How many of them differ, but for rounding."""
+    return len({tuple(table.round(8) + 0.0) for table in tables})
+
+
+@given(graphs_of_kinds(), st.integers(0, 1000))
+@settings(max_examples=80, deadline=None)
+def test_edges_of_one_class_have_equal_tables_and_classes_are_few(graph, seed):
+    roles = np.zeros(graph.n_variables, dtype=np.int8)
+    roles[:] = Role.FREE
+    reduced = reduce_graph(graph, roles, np.full(graph.n_variables, -1))
+    kind, first = reduced.edge_classes()
+    rng = np.random.default_rng(seed)
+    assert kind.shape == (reduced.n_edges,) and (np.diff(np.sort(first)) > 0).all()
+    np.testing.assert_array_equal(kind[first], np.arange(len(first)))
+    tables = tables_of(reduced, rng.normal(size=graph.layout.size))
+    for table, k in zip(tables, kind, strict=True):
+        np.testing.assert_allclose(table, tables[first[k]], atol=1e-12)
+    # Factors one by one: the same templates and keys, the same way round, in the same order of templates.
+    assert len(first) <= len({signature(graph, edge) for edge in reduced.edges})
+
+
+def signature(graph, edge):
+    out = []
+    for number, group in enumerate(graph.groups):
+        ends = np.column_stack([group.scope[0], group.scope[1]])
+        for factor in np.flatnonzero((np.sort(ends, axis=1) == np.sort(edge)).all(axis=1)):
+            key = int(group.features.block_of(np.array([factor]))[0])
+            out.append((number, key, bool(ends[factor, 0] == edge[0])))
+    return tuple(out)
+
+
+@given(graphs_of_kinds(), st.integers(0, 1000))
+@settings(max_examples=80, deadline=None)
+def test_single_pairs_are_of_one_kind_where_their_tables_are_equal(graph, seed):
+    """Under random weights of whole tables no two kinds have equal tables by chance."""
+    roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
+    gated = GatedGraph.of(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
+    weights = np.random.default_rng(seed).normal(size=graph.layout.size)
+    tables, kinds = tables_of(gated.pairs, weights), tables_of(gated.kinds, weights)
+    for table, k in zip(tables, gated.kind, strict=True):
+        np.testing.assert_allclose(table, kinds[k], atol=1e-12)
+    if all(group.patterns is None for group in graph.groups):
+        assert len(kinds) == distinct(tables)
+
+
+def test_features_of_their_own_have_no_classes():
+    graph, _ = one_group(SCOPES["expanded"], FEATURES["keys and numbers"], None)
+    reduced = reduce_graph(graph, np.full(6, Role.FREE, dtype=np.int8), np.full(6, -1))
+    assert reduced.edge_classes() is None
+    gated = GatedGraph.of(reduced)
+    assert gated.kinds is gated.pairs
+    np.testing.assert_array_equal(gated.kind, np.arange(6))
+
+
+def test_repeated_rows_are_as_many_kinds_as_their_patterns():
+    """A table of rows has a kind for each pair of columns, however many rows there are."""
+    n_rows, n_columns = 50, 4
+    first, second = np.triu_indices(n_columns, 1)
+    offsets = (first.astype(np.int32), second.astype(np.int32))
+    scope = RepeatedScope(np.arange(n_rows, dtype=np.int32), (0, 0), (n_columns, n_columns), offsets)
+    features = Tiled(Keyed(np.arange(6, dtype=np.int32), np.empty((0, 1)), 6), n_rows)
+    group = FactorGroup(scope, (2, 2), features, None, 0)
+    graph = FactorGraph(
+        np.full(n_rows * n_columns, 2, dtype=np.int32), (group,), WeightLayout((WeightBlock("t", 6, 4),))
+    )
+    roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
+    gated = GatedGraph.of(reduce_graph(graph, roles, np.full(graph.n_variables, -1)))
+    assert gated.n_pairs == 300 and gated.kinds.n_edges == 6
+    assert dense_features(features)[gated.factors[0][1]].argmax(axis=1).tolist() == gated.kind.tolist()

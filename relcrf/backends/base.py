@@ -212,7 +212,8 @@ class Learned:
 
     @property
     def converged(self) -> bool:
-        return all(state.status in ("converged", "stopped early") for _, state in self.stages)
+        """Whether every stage has come to an end of its own: a schedule has one, too."""
+        return all(state.status in ("converged", "stopped early", "schedule ended") for _, state in self.stages)
 
 
 @dataclass(frozen=True)

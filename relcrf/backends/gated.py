@@ -262,7 +262,8 @@ class GatedBackend(AbstractBackend):
         state, every = monitor.restore(name), np.arange(len(risks))
         if self.optimiser in STOCHASTIC:
             method = self._stochastic(len(risks))
-            return method.minimise(evaluate, state or begun(method.start(evaluate, point)), judge)
+            state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), judge)
+            return replace(state, status="schedule ended") if state.status == "not converged" else state
         optimiser = self._quasi_newton(penalties)
         state = state or begun(optimiser.start(lambda at: evaluate(at, every), point))
         while state.status == "running":

@@ -58,7 +58,9 @@ L1 = 12.0
 WIDE = ((2_000, 500), (10_000, 1_000), (100_000, 1_000))
 """Numbers of states and of rows."""
 WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
-THRESHOLDS = ((0.0, 0.0), (0.1, 0.1), (0.3, 0.3), (0.5, 0.5))
+LEAST = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
+THRESHOLDS = {50: LEAST[:2], 100: LEAST, 300: LEAST[:3], 1_000: LEAST[:1]}
+"""Of errors and signals, by the number of states: high ones need many rounds."""
 TRUE_MODEL = sparse_networks.MODEL.split("candidates")[0] + (
     "relation Edge(s: State, t: State)\n"
     "template together(r: Row, s: State, t: State) where Edge(s, t) over on(r, s) and on(r, t) per s, t\n"
@@ -277,7 +279,7 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
     some: dict[str, Any] = {"backend": "trmrf", "l1": L1, "batch": max(n_states // 2, 50)}
     ways["full"] = {**some, "structure": "full"}
     ways["grafting"] = {**some, "structure": "grafting"}
-    for error, signal in THRESHOLDS[:2] if n_states <= 50 else THRESHOLDS:
+    for error, signal in THRESHOLDS[n_states]:
         ways[f"cfi {error:g}"] = {**some, "error": error, "signal": signal}
     found = {}
     for name, settings in ways.items():

@@ -197,7 +197,7 @@ class Learned:
 
     Args:
         vectors: named vectors, each of shape (layout.size,): `weights`, and what else the backend needs to infer; of the layout
-            that the chosen candidates have joined.
+            that the chosen candidates have joined. `gates` is laid out as `Problem.gating` says.
         stages: for each optimisation, its name and the optimiser's last state.
         summary: figures for people and machines, in order.
         chosen: see `Problem.having`.

@@ -83,7 +83,7 @@ class GatedBackend(AbstractBackend):
         threshold: of a gate's probability, below which its factor is left out in use. learning_threshold: in learning.
         l2, l1, group_l1: of the weights of factors; groups are those of a key. Where L1 has made weights 0 the others are learned
             once more without it. gate_l2: of the gates' bases.
-            evidence_l2: of what they make of the evidence. Penalties are on the sum over variables.
+            evidence_l2: of what they make of the evidence. Penalties are on the sum over variables, of all draws.
         given_share: of the labels that are evidence in learning, as others will be in use. draws: how often it is drawn which.
         unlabelled: `leave`: variables without a label take no part in learning; `infer`: they are hidden.
         pretraining: iterations of likelihood.
@@ -159,13 +159,15 @@ class GatedBackend(AbstractBackend):
         if self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
-        drawn = [self._with_evidence(problem, rng) for _ in range(self.draws if self.given_share else 1)]
         batch = 0 if self.optimiser == "lbfgs" else self.batch
         examples = Examples(self._settings, self.name, self.early_stop, batch)
-        risks, held = examples.divided(problem, drawn, rng)
+        out, whole = examples.held_out_of(problem, rng)
+        may_be_given = np.ones_like(out) if whole else ~out  # of whole components nothing learns
+        drawn = [self._with_evidence(problem, may_be_given, rng) for _ in range(self.draws if self.given_share else 1)]
+        risks, held = examples.divided(drawn, out, whole, rng)
         stages: list[tuple[str, State]] = []
         if start is None:
-            first = self._likelihood(problem, monitor)
+            first = self._likelihood(problem, out, monitor)
             point = np.concatenate((first.point, self._first_gates(problem)))
             stages += [("likelihood", first)] if self.pretraining else []
         else:
@@ -190,16 +192,19 @@ class GatedBackend(AbstractBackend):
     def _settings(self) -> Settings:
         return Settings(self.loss, self.price, self.iterations, self.learning_threshold, gated=self.gates != "none")
 
-    def _with_evidence(self, problem: Problem, rng: np.random.Generator) -> Problem:
-        """The same with some of the labels as evidence."""
+    def _with_evidence(self, problem: Problem, among: np.ndarray, rng: np.random.Generator) -> Problem:
+        """The same with some of the labels as evidence, of variables among some, shape (n_variables,), bool."""
         labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
-        chosen = labelled & (rng.random(len(labelled)) < self.given_share)
+        chosen = labelled & among & (rng.random(len(labelled)) < self.given_share)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
-    def _likelihood(self, problem: Problem, monitor: Monitor) -> State:
-        """The weights with all gates open, after some iterations of likelihood."""
+    def _likelihood(self, problem: Problem, out: np.ndarray, monitor: Monitor) -> State:
+        """The weights with all gates open, after some iterations of likelihood, without what is held out."""
         layout, start = problem.graph.layout, problem.start(self.seed)
         problem.reduced(self.name)
+        problem = replace(
+            problem, roles=np.where(out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
+        )
         if not self.pretraining:
             return State(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
         whole = problem.sum_of(WholeGraph(self.name, "bp", (("max_iterations", ROUNDS),)))
@@ -222,7 +227,8 @@ class GatedBackend(AbstractBackend):
         for block in {group.block for group, gates in zip(graph.groups, gating.groups, strict=True) if gates}:
             n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
             places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
-            groups.append(places.reshape(n_keys, -1))
+            if n_keys:
+                groups.append(places.reshape(n_keys, -1))
         moves = np.concatenate((graph.layout.learned(), learned))
         if stage.refit:
             for rows in groups:
@@ -289,7 +295,7 @@ class GatedBackend(AbstractBackend):
         """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""
         loss, messages = held.judged(held.hard(state.point, self.threshold, skip=False))
         value, kept = loss + self.price * messages, dict(state.kept)
-        if value < kept.get("best", np.inf):
+        if "best" not in kept or np.isnan(kept["best"]) or value < kept["best"]:
             kept |= {"best": np.array(value), "best_point": state.point, "stalled": np.array(0)}
         else:
             kept["stalled"] = kept["stalled"] + 1
@@ -325,7 +331,7 @@ class GatedBackend(AbstractBackend):
             state_start=graph.alone.state_start,
             marginals=found.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.alone.variables[graph.pairs.edges[opened]],
+            edges=graph.alone.variables[np.unique(graph.pairs.edges[opened], axis=0)],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.iterations),
             messages=found.messages,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.gating import GatedGroup, Gating, block_for, has_keys
@@ -46,6 +48,8 @@ def gating_of(grounding: Grounding) -> tuple[Gating, tuple[TemplateInfo, ...]]:
         if kind not in places:
             places[kind] = len(weights)
             info = _meaning(grounding, number, group, kind[1])
+            if any(other.name == info.name for other in meanings):
+                info = replace(info, name=f"{info.name} of {group.cardinalities}")
             weights.append(block_for(group, features, info.name))
             meanings.append(info)
         groups.append(GatedGroup(places[kind], features))
@@ -57,9 +61,9 @@ def _meaning(grounding: Grounding, number: int, group: FactorGroup, gate: int | 
     keys = None
     if has_keys(group):
         assert template.keys is not None, "factors with keys have a template with keys"
-        width = len(template.keys.values[0])
         # Its length is no key's, so that it can be none.
-        shared = (SHARED,) if width != 1 else (SHARED, "")
+        is_single = bool(template.keys.values) and len(template.keys.values[0]) == 1
+        shared = (SHARED, "") if is_single else (SHARED,)
         keys = KeyDictionary(None, (*template.keys.values, shared))
     names: tuple[str, ...]
     grows = gate is not None and grounding.gate_templates[gate].keys is not None
@@ -68,7 +72,8 @@ def _meaning(grounding: Grounding, number: int, group: FactorGroup, gate: int | 
         names = tuple(f"{a}, {b}" for a in first for b in second)
     else:
         names = _feature_names(grounding.gate_templates[gate])
-    return TemplateInfo(grounding.group_names[number], ("base", *names), (OPEN,), keys, template.bindings, grows)
+    name = template.name if gate is None else f"{template.name} by {grounding.gate_templates[gate].name}"
+    return TemplateInfo(name, ("base", *names), (OPEN,), keys, template.bindings, grows)
 
 
 def _feature_names(info: TemplateInfo) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,10 @@ class LearnedModel:
         out = {name: _carried(vector, own, new, given) for name, vector in self.vectors.items() if name != "gates"}
         if self.gates is not None:
             gates = Meaning.of_gates(grounding)
-            out["gates"] = _carried(self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size))
+            # Some data have no factors of a template, and then it has no gates.
+            place = {info.name: k for k, info in enumerate(self.gates.templates)}
+            both = [(place[info.name], k) for k, info in enumerate(gates.templates) if info.name in place]
+            out["gates"] = _carried(self.vectors["gates"], self.gates, gates, np.zeros(gates.layout.size), both)
         return out
 
     def unseen_keys(self, grounding: Grounding) -> dict[str, int]:
@@ -96,10 +99,23 @@ def vocabulary_of(grounding: Grounding) -> dict[str, tuple[str, ...]]:
     return {d.name: grounding.domains[d.name] for d in grounding.spec.domains if isinstance(d, OpenDomain)}
 
 
-def _carried(vector: np.ndarray, old: Meaning, new: Meaning, given: np.ndarray) -> np.ndarray:
-    """Weights of one meaning laid out for another; those that it did not have are as given."""
+def _carried(
+    vector: np.ndarray,
+    old: Meaning,
+    new: Meaning,
+    given: np.ndarray,
+    blocks: Sequence[tuple[int, int]] | None = None,
+) -> np.ndarray:
+    """Weights of one meaning laid out for another; those that it did not have are as given.
+
+    Args:
+        blocks: which are of the same templates, by their places in both; None: each has all that the other has, in its order.
+    """
     out = given.copy()
-    for block, (was, now) in enumerate(zip(old.templates, new.templates, strict=True)):
+    if blocks is None:
+        blocks = [(k, k) for k in range(len(new.templates))]
+    for source_block, block in blocks:
+        was, now = old.templates[source_block], new.templates[block]
         if not now.bindings:
             continue  # there is nothing here to weigh, and perhaps nothing that says what it would mean
         if not was.bindings and was.features != now.features:
@@ -110,7 +126,7 @@ def _carried(vector: np.ndarray, old: Meaning, new: Meaning, given: np.ndarray) 
             hint = "train on data that has these values, or give the domain's values in the model"
             raise DataError(Diagnostic("E223", message, hint=hint))
         source, target = _matching_features(was, now)
-        new.layout.matrix(out, block)[target] = old.layout.matrix(vector, block)[source]
+        new.layout.matrix(out, block)[target] = old.layout.matrix(vector, source_block)[source]
     return out
 
 

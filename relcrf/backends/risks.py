@@ -66,30 +66,7 @@ class Examples:
     held_out: float
     batch: int
 
-    def divided(
-        self, problem: Problem, drawn: Sequence[Problem], rng: np.random.Generator
-    ) -> tuple[list[Risk], Risk | None]:
-        """Batches, and what is held out, if anything is.
-
-        Args:
-            drawn: the problem with some labels as evidence, once or more; the same variables are held out of all.
-
-        Raises:
-            DataError: where that leaves nothing to learn from.
-        """
-        out, whole = self._held_out(problem, rng)
-        risks, held = [], []
-        for one in drawn:
-            batches, judge = self._batches(one, out, whole, rng)
-            risks += batches
-            held.append(judge)
-        if not risks:
-            message = f"of {int(_labelled(problem).sum())} labels none is left to learn from"
-            hint = "label more things, or take less of them as evidence and hold less out"
-            raise DataError(Diagnostic("E226", message, hint=hint))
-        return risks, held[0]
-
-    def _held_out(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
+    def held_out_of(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Variables, shape (n_variables,), bool, and whether they are whole components."""
         component = components(problem.graph, problem.roles)
         named = np.unique(component[_labelled(problem)])
@@ -100,15 +77,30 @@ class Examples:
             return np.isin(component, named[rng.random(len(named)) < self.held_out]), whole
         return rng.random(len(component)) < self.held_out, whole
 
-    def _batches(
-        self, problem: Problem, out: np.ndarray, whole: bool, rng: np.random.Generator
+    def divided(
+        self, drawn: Sequence[Problem], out: np.ndarray, whole: bool, rng: np.random.Generator
     ) -> tuple[list[Risk], Risk | None]:
+        """Batches of all problems, and what is held out of the first, if anything is.
+
+        Args:
+            drawn: a problem with some labels as evidence, once or more. out, whole: see `held_out_of`.
+
+        Raises:
+            DataError: where that leaves nothing to learn from.
+        """
+        risks = [risk for one in drawn for risk in self._batches(one, out, whole, rng)]
+        if not risks:
+            message = f"of {int(_labelled(drawn[0]).sum())} labels none is left to learn from"
+            hint = "label more things, or take less of them as evidence and hold less out"
+            raise DataError(Diagnostic("E226", message, hint=hint))
+        judged = _labelled(drawn[0]) & out
+        first = _only(drawn[0], out) if whole else drawn[0]
+        return risks, self._risk(first, judged) if judged.any() else None
+
+    def _batches(self, problem: Problem, out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
         asked = _labelled(problem)
         component = components(problem.graph, problem.roles)
         named = np.unique(component[asked])
-        held = None
-        if (asked & out).any():
-            held = self._risk(_only(problem, out) if whole else problem, asked & out)
         order = rng.permutation(len(named))
         batch = np.full(len(asked), -1)
         batch[named] = order // self.batch if self.batch else 0
@@ -119,7 +111,7 @@ class Examples:
             if part.any():
                 left = inside & ~out if whole else inside
                 risks.append(self._risk(problem if left.all() else _only(problem, left), part))
-        return risks, held
+        return risks
 
     def _risk(self, problem: Problem, asked: np.ndarray) -> Risk:
         return risk_of(problem, asked, self.settings, self.backend)

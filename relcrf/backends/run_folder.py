@@ -94,6 +94,11 @@ def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], prob
         for array in (*places, *group.features.arrays()):
             for start in range(0, len(array), PART_ROWS):
                 digest.update(part_of(array, start, start + PART_ROWS).tobytes())
+    if problem.gating is not None:
+        digest.update(json.dumps([asdict(block) for block in problem.gating.layout.blocks]).encode())
+        features = [gates.by for gates in problem.gating.groups if gates is not None and gates.by is not None]
+        for array in (array for one in features for array in one.arrays()):
+            digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())
     digest.update(problem.states.tobytes())
     return digest.hexdigest()

@@ -91,9 +91,9 @@ class HeldOut:
         scored = np.flatnonzero(self.variables[found.variables])
         truth = problem.states[found.variables[scored]]
         probability = found.marginals[found.state_start[:-1][scored] + truth]
-        largest = np.maximum.reduceat(found.marginals, found.state_start[:-1])[scored]
+        right = found.modes()[scored] == truth  # of states that are equally likely the first counts
         with np.errstate(divide="ignore"):
-            return float(np.log(probability).mean()), float((probability == largest).mean())
+            return float(np.log(probability).mean()), float(right.mean())
 
 
 def _labelled(problem: Problem) -> np.ndarray:

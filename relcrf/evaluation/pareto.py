@@ -204,10 +204,9 @@ def _point(system: GatedBackend, fold: Fold, learned: Learned, seconds: float) -
         started = time.perf_counter()
         found = anew.hard(at, system.threshold)
         took.append(time.perf_counter() - started)
-    start = risk.graph.alone.state_start
     nodes = np.flatnonzero(risk.asked)
-    largest = np.maximum.reduceat(found.beliefs, start[:-1])[nodes]
-    right = found.beliefs[start[nodes] + risk.states[nodes]] == largest
+    modes = system.infer(fold.asking, learned.vectors).map_states  # of states that are equally likely it is the first
+    right = modes[nodes] == risk.states[nodes]
     wanted = fold.asking.asked
     assert wanted is not None, "a question says what is asked"
     return Point(

@@ -1,7 +1,7 @@
 """Pseudo-likelihood of rows of many binary states of which few are on, with chosen pairs and without a graph.
 
 What `InducedLikelihood` is for a table of rows whose states have a bias each, and nothing else; but what it costs grows with
-the states that are on and not with rows times states, of which there may be 100 million.
+the states that are on and not with rows times states, of which there may be 100 million. It is for Python: no backend takes it.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class RowsLikelihood(AbstractGrowing):
         return work.astype(np.int64)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        if not np.isfinite(point).all():
+            return np.nan, np.full(len(point), np.nan)
         rows, bias = self._rows(point), np.ascontiguousarray(point[: self.n_base])
         value, of_bias, of_incident = np.empty(self.n_base), np.empty(self.n_base), np.empty(2 * len(self.chosen))
 

@@ -19,6 +19,9 @@ from relcrf.learning.risk import Risk, Settings
 FEW = 20
 """Components, fewer than which are not held out whole."""
 
+LEAST_HELD_OUT = 10
+"""Labels; fewer would say nothing, and none is held out."""
+
 
 def required_gating(problem: Problem, backend: str) -> Gating:
     """The gates of a problem.
@@ -71,7 +74,7 @@ class Examples:
         component = components(problem.graph, problem.roles)
         named = np.unique(component[_labelled(problem)])
         whole = len(named) >= FEW
-        if not self.held_out:
+        if self.held_out * _labelled(problem).sum() < LEAST_HELD_OUT:
             return np.zeros(len(component), dtype=bool), whole
         if whole:
             return np.isin(component, named[rng.random(len(named)) < self.held_out]), whole

@@ -266,10 +266,10 @@ def test_citations_help(islands):
 
 
 def test_messages_are_for_all_that_are_asked_for_where_variables_are_held_out():
-    model, grounding = grounded(worlds.CITATIONS, worlds.citations(80))
+    model, grounding = grounded(worlds.CITATIONS, worlds.citations(160))
     fit = api.fit(model, grounding, "gated", gates="none", max_iterations=5)
     assert fit.summary["held_out_messages_each"] == fit.summary["messages_each"]
-    assert fit.summary["messages_each"] == pytest.approx(6 * grounding.graph.groups[-1].n_factors / 80, rel=0.05)
+    assert fit.summary["messages_each"] == pytest.approx(6 * grounding.graph.groups[-1].n_factors / 160, rel=0.05)
 
 
 def test_no_citations_in_training_or_in_use():

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, float64, int32, int64
+from numba import float64, int32, int64
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.vector_math import exp
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
-
-RUN = 4096
-"""Terms that are added up before their sum joins a larger one."""
 
 FLAT = float64[::1]
 GIVEN, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[::1]))
@@ -61,26 +58,3 @@ def expect_literal(nodes, start, truth, tables, out):  # type: ignore[no-untyped
         for state in range(U(len(truth))):
             total += tables[first + state] * truth[state]
         out[U(node)] = total
-
-
-@kernel((read_only(float32[::1]), float32[::1]), fastmath={"contract"})
-def binary_errors(holds, scores):  # type: ignore[no-untyped-def]
-    """Makes log odds the probability of each binary variable less whether it holds, in place.
-
-    Args:
-        holds: 0.0 or 1.0. scores: log odds; overwritten.
-
-    Returns:
-        minus the log-probability of all that holds and does not, in nats.
-    """
-    total = 0.0
-    for first in range(U(0), U(len(scores)), U(RUN)):
-        part = 0.0  # a few at a time, so that small numbers are not lost beside a large sum
-        for at in range(first, min(first + U(RUN), U(len(scores)))):
-            score = np.float64(scores[at])
-            small = exp(-abs(score))
-            part += max(score, 0.0) + np.log1p(small) - score * holds[at]
-            probability = (1.0 if score >= 0.0 else small) / (1.0 + small)
-            scores[at] = np.float32(probability - holds[at])
-        total += part
-    return total

@@ -57,7 +57,7 @@ class Settings:
     """
     Args:
         loss: `squared`: half the sum over states of (belief - 1 where true)^2. `cross-entropy`. `f`: 1 less the F measure of
-            the beliefs, of state 1 where there are two, else the mean over states; of each batch by itself where there are several.
+            the beliefs, of state 1 where there are two, else the mean over states; of several batches each has its own.
         price: of a message.
         iterations: of belief propagation.
         threshold: of a gate's probability, in learning. steepness: see the module.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, reduce
 from typing import Self
@@ -81,7 +81,7 @@ class Side:
 
 class AbstractSpace(ABC):
     """A factor for each choice of keys, one of each side, and each sample in which all have a cell: worth a weight where all
-    literals hold.
+    literals hold, or one for each of its `patterns`.
 
     A weight belongs to a choice of keys. Nothing is stored for one; some are named by pairs of numbers, shape (n, 2).
 
@@ -99,6 +99,11 @@ class AbstractSpace(ABC):
     @abstractmethod
     def sides(self) -> tuple[Side, ...]:
         """In the order of the literals."""
+
+    @property
+    def patterns(self) -> np.ndarray:
+        """What a choice of keys has weights for: indicators of joint states, row-major, shape (n_joint_states, n_weights)."""
+        return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
 
     @abstractmethod
     def keys(self, pairs: np.ndarray) -> np.ndarray:
@@ -129,18 +134,17 @@ class AbstractSpace(ABC):
             block: of `n_weights`.
         """
         *rows, place = self.cells(pairs)
-        truths = [side.truth for side in self.sides]
         return FactorGroup(
             tuple(side.variable[row] for side, row in zip(self.sides, rows, strict=True)),
-            tuple(len(truth) for truth in truths),
+            tuple(len(side.truth) for side in self.sides),
             Keyed(weights[place].astype(np.int32), np.empty((0, 1)), n_weights),
-            reduce(np.multiply.outer, truths).reshape(-1, 1),
+            self.patterns,
             block,
         )
 
     def weights(self, n: int) -> WeightBlock:
         """A block for the weights of some keys."""
-        return WeightBlock(self.name, n, 1, l1=self.l1, l2=self.l2)
+        return WeightBlock(self.name, n, self.patterns.shape[1], l1=self.l1, l2=self.l2)
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,21 @@ class PairSpace(AbstractSpace):
     def placed(self, sides: Sequence[Side]) -> PairSpace:
         first, second = sides
         return replace(self, first=first, second=second)
+
+
+@dataclass(frozen=True)
+class TableSpace(PairSpace):
+    """The pairs of keys of two variables, each pair with a table of weights over their joint states: an edge of a graph.
+
+    Args:
+        table: its `patterns`, shape (n_joint_states, n_weights).
+    """
+
+    table: np.ndarray = field(kw_only=True)
+
+    @property
+    def patterns(self) -> np.ndarray:
+        return self.table
 
 
 def meeting(first: Side, second: Side, n_samples: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -18,6 +18,7 @@ from relcrf.backends.whole_graph import WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.lbfgs import AbstractQuasiNewton, Lbfgs, State
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.penalties import Penalties
@@ -331,7 +332,7 @@ class GatedBackend(AbstractBackend):
             state_start=graph.alone.state_start,
             marginals=found.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.alone.variables[np.unique(graph.pairs.edges[opened], axis=0)],
+            edges=graph.alone.variables[distinct_rows(graph.pairs.edges[opened])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.iterations),
             messages=found.messages,

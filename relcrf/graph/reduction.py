@@ -22,6 +22,7 @@ import numpy as np
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
+from relcrf.kernels.distinct import distinct
 
 CHUNK = 1 << 13
 """Terms that are expanded at a time: their tables stay near the core."""
@@ -555,13 +556,15 @@ def _merge_parallel(pairs: list[tuple[Terms, np.ndarray]], n_nodes: int) -> tupl
     """One edge a pair of nodes, whatever the number of factors on it; terms ascending by edge."""
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()
-    distinct = np.unique(np.concatenate([np.unique(key) for _, key in pairs]))
-    edges = np.column_stack((distinct // n_nodes, distinct % n_nodes)).astype(np.int32)
+    keys = distinct(np.concatenate([distinct(key) for _, key in pairs]))
+    edges = np.column_stack(np.divmod(keys, n_nodes)).astype(np.int32)
     merged = []
     for terms, key in pairs:
-        edge = np.searchsorted(distinct, key).astype(np.int32)
-        order = np.argsort(edge, kind="stable")
-        merged.append(terms.take(order, edge[order]))
+        edge = np.searchsorted(keys, key).astype(np.int32)
+        if (np.diff(edge) < 0).any():
+            order = np.argsort(edge, kind="stable")
+            terms, edge = terms.take(order, edge[order]), edge[order]
+        merged.append(replace(terms, target=edge))
     return edges, tuple(merged)
 
 

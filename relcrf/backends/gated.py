@@ -157,6 +157,7 @@ class GatedBackend(AbstractBackend):
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers"))
+        begin = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
@@ -168,7 +169,7 @@ class GatedBackend(AbstractBackend):
         risks, held = examples.divided(drawn, out, whole, rng)
         stages: list[tuple[str, State]] = []
         if start is None:
-            first = self._likelihood(problem, out, monitor)
+            first = self._likelihood(problem, out, begin, monitor)
             point = np.concatenate((first.point, self._first_gates(problem)))
             stages += [("likelihood", first)] if self.pretraining else []
         else:
@@ -199,9 +200,9 @@ class GatedBackend(AbstractBackend):
         chosen = labelled & among & (rng.random(len(labelled)) < self.given_share)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
-    def _likelihood(self, problem: Problem, out: np.ndarray, monitor: Monitor) -> State:
-        """The weights with all gates open, after some iterations of likelihood, without what is held out."""
-        layout, start = problem.graph.layout, problem.start(self.seed)
+    def _likelihood(self, problem: Problem, out: np.ndarray, start: np.ndarray, monitor: Monitor) -> State:
+        """The weights with all gates open, after some iterations of likelihood from `start`, without what is held out."""
+        layout = problem.graph.layout
         problem.reduced(self.name)
         problem = replace(
             problem, roles=np.where(out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)

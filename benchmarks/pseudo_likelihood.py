@@ -51,7 +51,8 @@ from relcrf.learning.lbfgs import State
 from relcrf.learning.owlqn import Owlqn
 
 N_SAMPLES, N_STATES, SIZES = 20_000, 5, (200, 600)
-FIT_COLUMNS, FIT_SAMPLES, FIT_L1 = 30, 5_000, 20.0
+QUICK_SAMPLES = 4_000
+FIT_COLUMNS, QUICK_COLUMNS, FIT_SAMPLES, FIT_L1 = 30, 15, 5_000, 20.0
 """The strength on each of a column's own weights; about what leaves the edges of the tree and few others."""
 SAGA = {"max_iter": 50, "tol": 1e-4}
 TOLERANCE = 1e-3
@@ -82,7 +83,9 @@ def likelihood(states: np.ndarray) -> EdgeLikelihood:
     scope = np.arange(n, dtype=np.int32)
     bias = Keyed(scope % np.int32(n_columns), np.empty((0, 1)), n_columns)
     layout = WeightLayout((WeightBlock("bias", n_columns, N_STATES),))
-    graph = FactorGraph(np.full(n, N_STATES, dtype=np.int32), (FactorGroup((scope,), (N_STATES,), bias, None, 0),), layout)
+    graph = FactorGraph(
+        np.full(n, N_STATES, dtype=np.int32), (FactorGroup((scope,), (N_STATES,), bias, None, 0),), layout
+    )
     labels = states.T.ravel()
     base = blanket_graph(graph, np.full(n, Role.FREE, dtype=np.int8), labels)
     return EdgeLikelihood.of(base, labels, (space,))
@@ -167,10 +170,10 @@ def medians(rounds: int, works: list[Callable[[], Any]]) -> list[float]:
     return [statistics.median(found) for found in seconds]
 
 
-def values(rounds: int, n_columns: int, table: Table, result: dict[str, float | None]) -> None:
+def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
     """Value and gradient, and counts, of so many columns."""
     rng = np.random.default_rng(n_columns)
-    states, tree = drawn(rng, n_columns, N_SAMPLES)
+    states, tree = drawn(rng, n_columns, n_samples)
     pairs = some_edges(rng, tree, n_columns, n_columns)
     empty, hot = likelihood(states), one_hot(states)
     model = empty.having(of_pairs(pairs))
@@ -248,11 +251,11 @@ def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return biases, tables
 
 
-def fits(table: Table, result: dict[str, float | None]) -> None:
+def fits(n_columns: int, table: Table, result: dict[str, float | None]) -> None:
     rng = np.random.default_rng(5)
-    states, _ = drawn(rng, FIT_COLUMNS, 2 * FIT_SAMPLES)
+    states, _ = drawn(rng, n_columns, 2 * FIT_SAMPLES)
     train, test = np.split(states, 2, axis=1)
-    pairs = np.stack(np.triu_indices(FIT_COLUMNS, 1), axis=1)
+    pairs = np.stack(np.triu_indices(n_columns, 1), axis=1)
     fit(train[:, :200], pairs, 1e-1)  # for warm-up
     start = time.process_time()
     model, l1, found = fit(train, pairs, TOLERANCE)
@@ -266,7 +269,7 @@ def fits(table: Table, result: dict[str, float | None]) -> None:
     least = fit(train, pairs, 1e-6)[2].value
     objective = model(of_saga)[0] + float(l1 @ np.abs(of_saga))
     held_out = likelihood(test).having(of_pairs(pairs))
-    own_value = dense(one_hot(test), biases.ravel(), tables.reshape(FIT_COLUMNS * N_STATES, -1).T)[0]
+    own_value = dense(one_hot(test), biases.ravel(), tables.reshape(n_columns * N_STATES, -1).T)[0]
     result |= {
         "ratio_saga": theirs / ours,
         "objective": found.value,
@@ -277,21 +280,26 @@ def fits(table: Table, result: dict[str, float | None]) -> None:
         "nlpl_saga": own_value / test.size,
         "nlpl_saga_mean": held_out(of_saga)[0] / test.size,
     }
-    table.add_row("L1 fit", f"{FIT_COLUMNS}", f"{len(pairs)}", f"relcrf, {found.evaluations} evaluations", f"{1e3 * ours:.0f}")
-    table.add_row("L1 fit", f"{FIT_COLUMNS}", f"{len(pairs)}", "scikit-learn, saga", f"{1e3 * theirs:.0f}")
+    table.add_row(
+        "L1 fit", f"{n_columns}", f"{len(pairs)}", f"relcrf, {found.evaluations} evaluations", f"{1e3 * ours:.0f}"
+    )
+    table.add_row("L1 fit", f"{n_columns}", f"{len(pairs)}", "scikit-learn, saga", f"{1e3 * theirs:.0f}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
-    parser.add_argument("--quick", action="store_true", help="one round")
+    parser.add_argument(
+        "--quick", action="store_true", help="three rounds of fewer samples, and a fit of fewer columns"
+    )
     options = parser.parse_args()
-    table = Table("", "columns", "edges", "", "CPU ms", title=f"{N_SAMPLES:,} samples of {N_STATES} states")
+    n_samples, n_fitted = (QUICK_SAMPLES, QUICK_COLUMNS) if options.quick else (N_SAMPLES, FIT_COLUMNS)
+    table = Table("", "columns", "edges", "", "CPU ms", title=f"{n_samples:,} samples of {N_STATES} states")
     result: dict[str, float | None] = {}
     for n_columns in SIZES:
-        values(1 if options.quick else options.rounds, n_columns, table, result)
+        values(3 if options.quick else options.rounds, n_columns, n_samples, table, result)
     result["ratio_counts"] = min(result[f"ratio_counts_{n}"] or 0.0 for n in SIZES)
-    fits(table, result)
+    fits(n_fitted, table, result)
     console.print(table)
     print(json.dumps(result))
 

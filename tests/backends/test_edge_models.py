@@ -76,7 +76,7 @@ def test_states_that_training_did_not_have(fitted):
 def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monkeypatch):
     model = relcrf.parse(TEXT.replace("over value(r, s)", f"over {symmetric}value(r, s)"))
     grounding = model.ground(relcrf.Dataset(rows())).with_chosen({"edge": EDGES})
-    fit = api.fit(model, grounding, "pseudo", l2=0.1, tolerance=1e-8)
+    fit = api.fit(model, grounding, "pseudo", l2=0.1)
     learned = fit.learned
     text = exported(learned)
     strong = edge_weights(learned, learned.layout, learned.templates, learned.vectors)[EDGES[0]]
@@ -90,8 +90,8 @@ def test_the_exported_model_is_the_learned_one(symmetric, tmp_path, capsys, monk
     ground = read.ground(relcrf.Dataset(rows()))
     start = ground.graph.layout.initial()
     np.testing.assert_allclose(start[12:], learned.vectors["weights"][12:], atol=5e-7)
-    again = api.fit(read, ground, "pseudo", l2=0.1, tolerance=1e-8)
-    np.testing.assert_allclose(again.learned.vectors["weights"], learned.vectors["weights"], atol=1e-3)
+    again = api.fit(read, ground, "pseudo", l2=0.1)
+    np.testing.assert_allclose(again.learned.vectors["weights"], learned.vectors["weights"], atol=5e-3)
     # And as files, on the command line.
     for name, table in rows(60).items():
         Frame({k: np.asarray(v, dtype=object) for k, v in table.items()}).write(tmp_path / f"{name}.csv")

@@ -7,14 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, Vector
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import State
-from relcrf.learning.likelihood import InferredLikelihood
+from relcrf.learning.moments import Moments, label_moments
 from relcrf.learning.proportional_fitting import ProportionalFitting, Tables, is_counted, is_table
 
 
@@ -75,6 +75,7 @@ class IpfBackend(AbstractBackend):
 
         state = fitting.minimise(evaluate, state, observe)
         verdict = likelihood.method(graph.scopes).marginals(graph.potentials(state.point)).verdict
+        counted = np.split(label_moments(likelihood, state.point), 2)
         return Learned(
             {"weights": state.point},
             (("weights", state),),
@@ -88,6 +89,7 @@ class IpfBackend(AbstractBackend):
                 if verdict.status == "exact"
                 else f"approximate, and so is the fit: {verdict}",
             },
+            moments=Moments(observed, np.where(learned, state.gradient + target, np.nan), counted[1]),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:

@@ -133,17 +133,18 @@ class IpfBackend(AbstractBackend):
         layout = graph.graph.layout
         wanted, owner = tables.outcomes(target)
         possible, _ = tables.outcomes(expected)
-        for wrong, what, hint in (
+        for wrong, has, which, hint in (
             (
                 (wanted > 0.0) & (possible <= 0.0),
-                "that its fixed weights rule out",
+                "have",
+                "the fixed weights rule out",
                 "mend the labels, or the hard rule",
             ),
-            ((wanted <= 0.0) & (possible > 0.0), "too seldom: never", "use --set smoothing=1e-9"),
+            ((wanted <= 0.0) & (possible > 0.0), "never have", "the model can have", "use --set smoothing=1e-9"),
         ):
             if wrong.any():
                 block = np.searchsorted(layout.starts, tables.start[owner[wrong.argmax()]], side="right") - 1
-                message = f"the labels have a state of template '{layout.blocks[block].name}' {what}"
+                message = f"the labels {has} a state of template '{layout.blocks[block].name}' that {which}"
                 raise DataError(Diagnostic("E228", message, hint=hint))
 
 

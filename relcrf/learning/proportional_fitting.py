@@ -156,7 +156,7 @@ class ProportionalFitting(AbstractMinimiser):
             place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
             exponent = np.repeat(most, self.tables.size[tables])
             moved = self._moved(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
-            if pace[number] > 1.0 and not moved.value <= state.value:
+            if pace[number] > 1.0 and not _is_better(moved, state):
                 pace[number] = 1.0
                 moved = replace(
                     self._moved(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
@@ -183,6 +183,14 @@ def _is_complete(group: FactorGroup) -> bool:
 
 def _largest(gradient: np.ndarray) -> float:
     return float(np.abs(gradient).max(initial=0.0))
+
+
+def _is_better(moved: State, state: State) -> bool:
+    """Whether the value has fallen, or where rounding hides that, the gradient has."""
+    rounding = ROUNDING * abs(state.value)
+    if abs(moved.value - state.value) > rounding:
+        return moved.value < state.value
+    return _largest(moved.gradient) <= _largest(state.gradient)
 
 
 def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -53,9 +53,9 @@ def section(learned: LearnedModel) -> Section | None:
     found = learned.moments
     if found is None:
         return None
-    places = np.flatnonzero(
-        learned.layout.learned() & (np.abs([found.empirical, found.expected]) <= LARGEST).all(axis=0)
-    )
+    both = np.abs((found.empirical, found.expected))
+    # A weight of no factor has none, such as those of links where every variable is alone.
+    places = np.flatnonzero(learned.layout.learned() & (both <= LARGEST).all(axis=0) & both.any(axis=0))
     if not len(places):
         return None
     empirical, expected, apart = found.empirical[places], found.expected[places], found.differences[places]

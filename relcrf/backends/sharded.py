@@ -134,8 +134,9 @@ class _ShardedSum(AbstractSum):
         return problem.executor.map_reduce(_Curvature(self.part, problem.keep), problem.shards, nothing)[1]
 
     def label_moments(self, weights: np.ndarray) -> np.ndarray:
-        problem = self.problem
-        return problem.executor.map_reduce(_LabelMoments(self.part, problem.keep), problem.shards, weights)[1]
+        problem, task = self.problem, _LabelMoments(self.part, self.problem.keep)
+        # A sum is as long as what is given for weights.
+        return problem.executor.map_reduce(task, problem.shards, np.tile(weights, 2))[1]
 
     def sizes(self) -> tuple[int, int]:
         problem = self.problem
@@ -186,13 +187,14 @@ class _Curvature:
 
 @dataclass(frozen=True)
 class _LabelMoments:
-    """The moments of a shard's labels, in the place of a gradient."""
+    """The moments of a shard's labels, in the place of a gradient; the weights are given twice."""
 
     part: AbstractPart
     keep: int
 
     def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        return 0.0, label_moments(require_joint(_likelihood(self.part, shard, self.keep)), weights)
+        likelihood = require_joint(_likelihood(self.part, shard, self.keep))
+        return 0.0, label_moments(likelihood, weights[: len(weights) // 2])
 
 
 @dataclass(frozen=True)

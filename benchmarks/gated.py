@@ -44,7 +44,7 @@ from random_fields import INPUT, OUTPUT, Rows
 MODELS = Path(__file__).resolve().parent.parent / "models"
 BUDGETS = (250, 500, 1_000, 2_000, 3_000, 5_000)
 PRICES = (1e-5, 3e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
-STRENGTHS = (3.0, 6.0, 12.0, 25.0, 50.0)
+STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
 """Of L1, for 1,000 rows."""
 COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining": 0}
 OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
@@ -53,7 +53,7 @@ console = Console()
 
 def runs(quick: bool, n: int) -> dict[str, list[dict[str, Any]]]:
     """The settings of each method's runs on so many rows."""
-    prices, strengths = (PRICES[2:6:3], STRENGTHS[2:4:2]) if quick else (PRICES, STRENGTHS)
+    prices, strengths = (PRICES[2:6:3], STRENGTHS[4:6:2]) if quick else (PRICES, STRENGTHS)
     strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties are on the sum over rows
     short: dict[str, Any] = {"max_iterations": 50, "batch": 50} if quick else {}
     return {
@@ -141,6 +141,9 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
             "ungated, 1 iteration": {
                 "gates": "none", "loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05, "iterations": 1,
             },
+            "static": {
+                "gates": "static", "loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05, "iterations": 1, "price": 0.04,
+            },
             "gated": {"loss": "cross-entropy", "l2": 3.0, "early_stop": 0.05, "iterations": 1, "price": 0.04},
         },
     ),
@@ -149,6 +152,7 @@ LINKS: dict[str, tuple[Callable[[], tuple[str, dict[str, Any]]], dict[str, dict[
         {
             "ungated": {"gates": "none", "early_stop": 0.0},
             "ungated, 1 iteration": {"gates": "none", "early_stop": 0.0, "iterations": 1},
+            "static": {"gates": "static", "early_stop": 0.0, "iterations": 1, "price": 0.012},
             "gated": {"early_stop": 0.0, "iterations": 1, "evidence_l2": 0.1, "price": 0.012},
         },
     ),

@@ -27,6 +27,7 @@ from relcrf.backends.exact import exact_likelihood, infer_exactly
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
+from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
@@ -235,7 +236,7 @@ def _average(answers: list[Inferred]) -> Inferred:
     mixed = replace(
         answers[0],
         marginals=np.mean([each.marginals for each in answers], axis=0),
-        edges=np.unique(np.concatenate([each.edges for each in answers]), axis=0),
+        edges=distinct_rows(np.concatenate([each.edges for each in answers])),
         log_partition=float("nan"),
     )
     return replace(mixed, map_states=mixed.modes())

@@ -18,6 +18,7 @@ from relcrf.backends.whole_graph import WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import Role
 from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.lbfgs import AbstractQuasiNewton, Lbfgs, State
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.penalties import Penalties
@@ -156,6 +157,7 @@ class GatedBackend(AbstractBackend):
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers"))
+        begin = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
         rng = np.random.default_rng(self.seed)
@@ -167,7 +169,7 @@ class GatedBackend(AbstractBackend):
         risks, held = examples.divided(drawn, out, whole, rng)
         stages: list[tuple[str, State]] = []
         if start is None:
-            first = self._likelihood(problem, out, monitor)
+            first = self._likelihood(problem, out, begin, monitor)
             point = np.concatenate((first.point, self._first_gates(problem)))
             stages += [("likelihood", first)] if self.pretraining else []
         else:
@@ -198,9 +200,9 @@ class GatedBackend(AbstractBackend):
         chosen = labelled & among & (rng.random(len(labelled)) < self.given_share)
         return replace(problem, roles=np.where(chosen, Role.CLAMPED, problem.roles).astype(np.int8))
 
-    def _likelihood(self, problem: Problem, out: np.ndarray, monitor: Monitor) -> State:
-        """The weights with all gates open, after some iterations of likelihood, without what is held out."""
-        layout, start = problem.graph.layout, problem.start(self.seed)
+    def _likelihood(self, problem: Problem, out: np.ndarray, start: np.ndarray, monitor: Monitor) -> State:
+        """The weights with all gates open, after some iterations of likelihood from `start`, without what is held out."""
+        layout = problem.graph.layout
         problem.reduced(self.name)
         problem = replace(
             problem, roles=np.where(out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
@@ -331,7 +333,7 @@ class GatedBackend(AbstractBackend):
             state_start=graph.alone.state_start,
             marginals=found.beliefs,
             map_states=np.empty(0, dtype=np.int32),
-            edges=graph.alone.variables[np.unique(graph.pairs.edges[opened], axis=0)],
+            edges=graph.alone.variables[distinct_rows(graph.pairs.edges[opened])],
             log_partition=float("nan"),
             verdict=Verdict("converged", self.iterations),
             messages=found.messages,

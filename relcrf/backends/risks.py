@@ -13,6 +13,7 @@ from relcrf.graph.components import components
 from relcrf.graph.gated_graph import GatedGraph
 from relcrf.graph.gating import ASKED, HIDDEN, Gating
 from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.kernels.distinct import distinct
 from relcrf.learning.likelihood import AbstractLikelihood
 from relcrf.learning.risk import Risk, Settings
 
@@ -72,7 +73,7 @@ class Examples:
     def held_out_of(self, problem: Problem, rng: np.random.Generator) -> tuple[np.ndarray, bool]:
         """Variables, shape (n_variables,), bool, and whether they are whole components."""
         component = components(problem.graph, problem.roles)
-        named = np.unique(component[_labelled(problem)])
+        named = distinct(component[_labelled(problem)])
         whole = len(named) >= FEW
         if self.held_out * _labelled(problem).sum() < LEAST_HELD_OUT:
             return np.zeros(len(component), dtype=bool), whole
@@ -103,7 +104,7 @@ class Examples:
     def _batches(self, problem: Problem, out: np.ndarray, whole: bool, rng: np.random.Generator) -> list[Risk]:
         asked = _labelled(problem)
         component = components(problem.graph, problem.roles)
-        named = np.unique(component[asked])
+        named = distinct(component[asked])
         order = rng.permutation(len(named))
         batch = np.full(len(asked), -1)
         batch[named] = order // self.batch if self.batch else 0

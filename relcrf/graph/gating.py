@@ -18,10 +18,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array, hstack, vstack
+from scipy.sparse import csr_array
 
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse, Tiled
+from relcrf.graph.gate_rows import AbstractGateRows, FeatureRows, GateRows, StatusRows
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 ASKED, HIDDEN = 0, 1
@@ -71,37 +72,28 @@ class Gating:
     groups: tuple[GatedGroup | None, ...]
     layout: WeightLayout
 
-    def rows(self, graph: FactorGraph, factors: Sequence[tuple[int, np.ndarray]], status: np.ndarray) -> csr_array:
-        """The features of some gates: their log odds are this matrix times the gates' weights, shape (n, layout.size).
+    def rows(self, graph: FactorGraph, factors: Sequence[tuple[int, np.ndarray]], status: np.ndarray) -> GateRows:
+        """The features of some gates.
 
         Args:
             factors: of groups with gates, by their places, the factors that are meant; one after the other.
             status: of each variable its state where it is evidence, else its number of states plus `ASKED` or `HIDDEN`.
         """
-        out = [csr_array((0, self.layout.size))]
+        parts = []
         for number, factor in factors:
-            group, gates = graph.groups[number], self.groups[number]
+            gates = self.groups[number]
             assert gates is not None, "a group without gates"
-            out.append(self._rows(group, gates, factor, status))
-        return csr_array(vstack(out, format="csr"))
+            parts.append(self._rows(graph.groups[number], gates, factor, status))
+        return GateRows(parts, self.layout.size)
 
-    def _rows(self, group: FactorGroup, gates: GatedGroup, factor: np.ndarray, status: np.ndarray) -> csr_array:
-        one = np.ones((len(factor), 1))
-        if gates.by is None:
-            first, second = (np.asarray(place)[factor] for place in group.scope)
-            pair = status[first] * (group.cardinalities[1] + 2) + status[second]
-            place = np.arange(len(factor) + 1)
-            features = csr_array((one.ravel(), pair, place), shape=(len(factor), n_statuses(group)))
-        else:
-            features = _as_sparse(gates.by, factor)
-        row = csr_array(hstack((csr_array(one), features), format="csr"))
-        width, n_keys = row.shape[1], group.features.n_blocks if has_keys(group) else 0
-        start = self.layout.starts[gates.block]
-        parts = [_moved(row, np.full(len(factor), start + n_keys * width), self.layout.size)]
-        if n_keys:
-            key = group.features.block_of(factor).astype(np.int64)
-            parts.append(_moved(row, start + key * width, self.layout.size))
-        return csr_array(sum(parts[1:], parts[0]))
+    def _rows(self, group: FactorGroup, gates: GatedGroup, factor: np.ndarray, status: np.ndarray) -> AbstractGateRows:
+        n_keys = group.features.n_blocks if has_keys(group) else 0
+        key = group.features.block_of(factor).astype(np.int64) if n_keys else None
+        start = int(self.layout.starts[gates.block])
+        if gates.by is not None:
+            return FeatureRows(start, 1 + gates.by.n_features, key, n_keys, _as_sparse(gates.by, factor))
+        first, second = (status[np.asarray(place)[factor]] for place in group.scope)
+        return StatusRows(start, 1 + n_statuses(group), key, n_keys, first * (group.cardinalities[1] + 2) + second)
 
     def of_features(self, graph: FactorGraph) -> np.ndarray:
         """Which weights are of features, and no bases, shape (layout.size,), bool."""
@@ -128,9 +120,3 @@ def _as_sparse(by: AbstractFeatures, rows: np.ndarray) -> csr_array:
         values = taken.values if len(taken.values) else np.ones(len(taken.column))
         return csr_array((values.astype(np.float64), taken.column, taken.row_start), shape=(len(rows), by.n_features))
     return csr_array(taken.values if isinstance(taken, Dense) else np.ones((len(rows), by.n_features)))
-
-
-def _moved(rows: csr_array, offset: np.ndarray, n_columns: int) -> csr_array:
-    """The same entries, in each row as many columns further on."""
-    column = rows.indices + np.repeat(offset, np.diff(rows.indptr))
-    return csr_array((rows.data, column, rows.indptr), shape=(rows.shape[0], n_columns))

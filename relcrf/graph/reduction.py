@@ -22,12 +22,17 @@ import numpy as np
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
+from relcrf.kernels.distinct import distinct
 
 CHUNK = 1 << 13
 """Terms that are expanded at a time: their tables stay near the core."""
 
 ROW_BYTES = 64
 """Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""
+
+
+MOST_NUMBERS = 1 << 62
+"""That rows of columns are told apart by at a time."""
 
 
 class Role(IntEnum):
@@ -318,7 +323,9 @@ class ReducedGraph:
                 part = np.zeros(self.n_edges, dtype=np.int64)
                 part[terms.target[here]] = view[here]
                 found = _numbered(found, part)
-        return found, np.unique(found, return_index=True)[1]
+        first = np.empty(int(found.max(initial=-1)) + 1, dtype=np.int64)
+        first[found[::-1]] = np.arange(self.n_edges)[::-1]
+        return found, first
 
     def arranged(self, nodes: np.ndarray, edges: np.ndarray) -> ReducedGraph:
         """The same graph in another order, and its features with it, so that sweeps in that order read straight on.
@@ -433,11 +440,28 @@ class ReducedGraph:
 
 
 def _numbered(*columns: np.ndarray) -> np.ndarray:
-    """A number for each row of some columns of whole numbers from 0 on, the same for the same rows; shape (n,)."""
-    found = columns[0].astype(np.int64)
-    for column in columns[1:]:
-        found = np.unique(found, return_inverse=True)[1] * (int(column.max(initial=0)) + 1) + column
-    return np.asarray(np.unique(found, return_inverse=True)[1])
+    """A number for each row of some columns of whole numbers, the same for the same rows, without gaps; shape (n,)."""
+    found, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        least, most = int(column.min(initial=0)), int(column.max(initial=0))
+        width = most - least + 1
+        if size * width >= MOST_NUMBERS:
+            found, size = _without_gaps(found, size)
+        if width > 1:
+            found = found * width + (column - least)
+            size *= width
+    return _without_gaps(found, size)[0]
+
+
+def _without_gaps(numbers: np.ndarray, size: int) -> tuple[np.ndarray, int]:
+    """Numbers from 0 to size - 1 as their ranks among those that are there, and how many these are."""
+    if size > 4 * len(numbers):
+        found = distinct(numbers)
+        return np.searchsorted(found, numbers), len(found)
+    there = np.zeros(size, dtype=bool)
+    there[numbers] = True
+    rank = np.cumsum(there) - 1
+    return rank[numbers], int(rank[-1]) + 1
 
 
 def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:
@@ -555,13 +579,15 @@ def _merge_parallel(pairs: list[tuple[Terms, np.ndarray]], n_nodes: int) -> tupl
     """One edge a pair of nodes, whatever the number of factors on it; terms ascending by edge."""
     if not pairs:
         return np.empty((0, 2), dtype=np.int32), ()
-    distinct = np.unique(np.concatenate([np.unique(key) for _, key in pairs]))
-    edges = np.column_stack((distinct // n_nodes, distinct % n_nodes)).astype(np.int32)
+    keys = distinct(np.concatenate([distinct(key) for _, key in pairs]))
+    edges = np.column_stack(np.divmod(keys, n_nodes)).astype(np.int32)
     merged = []
     for terms, key in pairs:
-        edge = np.searchsorted(distinct, key).astype(np.int32)
-        order = np.argsort(edge, kind="stable")
-        merged.append(terms.take(order, edge[order]))
+        edge = np.searchsorted(keys, key).astype(np.int32)
+        if (np.diff(edge) < 0).any():
+            order = np.argsort(edge, kind="stable")
+            terms, edge = terms.take(order, edge[order]), edge[order]
+        merged.append(replace(terms, target=edge))
     return edges, tuple(merged)
 
 

@@ -20,6 +20,7 @@ from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, 
 from relcrf.graph.files import Columns, read_group
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.kernels.distinct import distinct
 
 SHARD_FACTORS = 1_000_000
 MOST_SHARDS = 128
@@ -262,10 +263,10 @@ def _write(
     seen = [free.astype(np.int32)]
     for group in groups:
         if isinstance(group.scope, RepeatedScope):
-            seen += [np.unique(variables) for variables in rows_of(group.scope)]
+            seen += [distinct(variables) for variables in rows_of(group.scope)]
         else:
-            seen += [np.unique(place) for place in group.scope]
-    variables = np.unique(np.concatenate(seen))
+            seen += [distinct(place) for place in group.scope]
+    variables = distinct(np.concatenate(seen))
     columns = Columns(folder)
     described = []
     for group in groups:

@@ -20,6 +20,7 @@ from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.naming import arguments_of, find_variable, labels
 from relcrf.grounding.variables import VariableBlock, argument_texts
 from relcrf.grounding.views import NONE, BindingRows, bindings_of, count_bindings, joined_rows, read_bindings, touching
+from relcrf.kernels.distinct import distinct
 from relcrf.language.render import expression
 from relcrf.model.expressions import Attribute
 from relcrf.model.spec import ModelSpec
@@ -195,7 +196,7 @@ class Grounding:
             hint = f"they are numbered from 0 to {self.graph.n_variables - 1}"
             raise UsageError(Diagnostic("E313", f"there is no variable {index}", hint=hint))
         found = [(name, rows) for name, rows in self._touching(index) if len(rows)]
-        seen = np.unique(np.concatenate([[index], *(variables for _, rows in found for variables in rows.scope)]))
+        seen = distinct(np.concatenate([[index], *(variables for _, rows in found for variables in rows.scope)]))
         names = labels(self.bound, self.blocks, seen)
         texts: dict[str, list[np.ndarray]] = {name: [] for name in ("template", "scope", "key", "feature")}
         for template, rows in found:
@@ -216,7 +217,7 @@ class Grounding:
             lowered = self._lowered[template]
             width = max(1, len(lowered.features))
             places = [k for k, (block, _) in enumerate(self._places(lowered)) if block == own]
-            factors = np.unique(np.concatenate([NONE, *(touching(group.scope, k, variable) for k in places)]))
+            factors = distinct(np.concatenate([NONE, *(touching(group.scope, k, variable) for k in places)]))
             yield template, read_bindings(group, bindings_of(group.features, factors, width), width)
 
     @cached_property

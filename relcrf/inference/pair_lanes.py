@@ -8,6 +8,7 @@ import numpy as np
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import lanes
+from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.lanes import LANES
 
 CHUNK = 1 << 16
@@ -39,7 +40,7 @@ class PairLanes:
         agreement = np.zeros(len(pairs), dtype=np.bool_) if scopes.agreement is None else scopes.agreement[pairs]
         shape = np.column_stack((scopes.cardinality[ends], agreement))
         out = []
-        for first, second, agree in np.unique(shape, axis=0):
+        for first, second, agree in distinct_rows(shape):
             here = np.flatnonzero((shape == (first, second, agree)).all(axis=1))
             start = np.full((-(-len(here) // LANES) * LANES, 2), scopes.state_start[-1])
             start[: len(here)] = scopes.state_start[ends[here]]

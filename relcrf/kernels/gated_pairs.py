@@ -25,7 +25,7 @@ from relcrf.kernels import gated_binary, gated_tables
 from relcrf.kernels.gated_binary import WIDEST32, WIDEST64
 from relcrf.kernels.gated_layout import Slots, slots_of
 from relcrf.kernels.gated_losses import LINEAR, Loss
-from relcrf.kernels.threads import frozen, in_runs
+from relcrf.kernels.threads import frozen, in_runs, scratch
 
 RUNS = 32
 """Into so many stretches the blocks are cut, whatever the number of threads; each adds up its own derivatives of tables."""
@@ -193,7 +193,7 @@ def propagate(
         if chosen == "tables float64":
             gated_tables.propagate_blocks(*blocks, layout.slots, *given, n_iterations, beliefs)
         else:
-            room = np.empty(gated_binary.room_for(layout.slots, 1), dtype=beliefs.dtype)
+            room = scratch(gated_binary.room_for(layout.slots, 1), beliefs.dtype)
             gated_binary.propagate_blocks(*blocks, layout.slots, *given, n_iterations, room, beliefs)
 
     list(in_runs(_work(layout, n_iterations), run))
@@ -255,7 +255,7 @@ def adjoint(
         return value, origin, own
 
     def several(lo: int, hi: int) -> list[tuple[float, int, np.ndarray]]:
-        room = () if general else (np.empty(gated_binary.room_for(layout.slots, n_iterations), dtype=kind),)
+        room = () if general else (scratch(gated_binary.room_for(layout.slots, n_iterations), kind),)
         return [one(at, room) for at in range(lo, hi)]
 
     value = 0.0

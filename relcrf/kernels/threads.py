@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -17,7 +19,18 @@ RUNS_A_THREAD = 4
 LEAST_WORK = 1 << 21
 """Cells that are read, below which a second thread does not pay."""
 
+MOST_KEPT = 1 << 24
+"""Bytes of scratch that a thread keeps for its next run."""
+
 T = TypeVar("T")
+
+_pools: dict[int, ThreadPoolExecutor] = {}
+"""By their number of threads. Threads wait for the next work: to start them anew takes as long as little work does."""
+
+_own = threading.local()
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pools.clear)  # threads do not survive a fork
 
 
 def in_runs(work: np.ndarray, run: Callable[[int, int], T]) -> Iterator[T]:
@@ -36,8 +49,25 @@ def in_runs(work: np.ndarray, run: Callable[[int, int], T]) -> Iterator[T]:
         return
     inner = np.searchsorted(total, total[-1] * np.linspace(0, 1, n_threads * RUNS_A_THREAD + 1)[1:-1])
     runs = [(lo, hi) for lo, hi in pairwise((0, *inner.tolist(), len(work))) if lo < hi]
-    with ThreadPoolExecutor(n_threads) as pool:
-        yield from pool.map(lambda ends: run(*ends), runs)
+    if n_threads not in _pools:
+        _pools[n_threads] = ThreadPoolExecutor(n_threads, "relcrf")
+    pool = _pools[n_threads]
+    yield from pool.map(lambda ends: run(*ends), runs)
+
+
+def scratch(size: int, dtype: npt.DTypeLike) -> np.ndarray:
+    """An array of a thread's own, shape (size,) or longer, with anything in it; the next call may give the same one.
+
+    Fresh memory is mapped page by page by the system, in turns where several threads ask for it.
+    """
+    kept: dict[str, np.ndarray] = _own.__dict__
+    name = np.dtype(dtype).name
+    if name not in kept or len(kept[name]) < size:
+        array = np.empty(size, dtype=dtype)
+        if array.nbytes > MOST_KEPT:
+            return array
+        kept[name] = array
+    return kept[name]
 
 
 def frozen(array: np.ndarray, dtype: npt.DTypeLike) -> np.ndarray:

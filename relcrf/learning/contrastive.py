@@ -21,6 +21,7 @@ from relcrf.graph.candidates import Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Composites, Space
 from relcrf.kernels import conditionals
+from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.threads import frozen
 from relcrf.learning.active import Acting, Active
 from relcrf.learning.induced import AbstractInduced, Chosen
@@ -316,7 +317,7 @@ def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[Bundle]:
     """The edges with ends at some nodes, once for each such end."""
     out = []
     sizes = graph.cardinality[graph.edges]
-    for k, other_k in np.unique(sizes, axis=0):
+    for k, other_k in distinct_rows(sizes):
         alike = (sizes == (k, other_k)).all(axis=1)
         table = np.arange(k * other_k).reshape(k, other_k)
         for is_first in (True, False):

@@ -19,9 +19,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csc_array, csr_array
 from scipy.special import expit, logit
 
+from relcrf.graph.gate_rows import GateRows
 from relcrf.graph.gated_graph import GatedGraph
 from relcrf.kernels.gated_losses import Loss, cross_entropy, linear, squared_error
 from relcrf.kernels.gated_pairs import Adjoint, Layout, Real, adjoint, lay_out, propagate
@@ -79,14 +79,14 @@ class Risk:
     """The risk of some examples, as a function of the weights of factors and then of gates.
 
     Args:
-        gates: the features of the folded factors' gates and then of the pairs', shape (n_gated, n_gate_weights).
+        gates: the features of the folded factors' gates and then of the pairs'.
         states: the true state of each node, shape (n_nodes,).
         asked: nodes whose beliefs have a loss, shape (n_nodes,), bool.
         n_paying: how many variables the messages are for, though some of these may have no loss here.
     """
 
     graph: GatedGraph
-    gates: csr_array
+    gates: GateRows
     states: np.ndarray
     asked: np.ndarray
     n_paying: int
@@ -106,10 +106,6 @@ class Risk:
         return lay_out(graph.alone.state_start, graph.pairs.edges, graph.kind, graph.kinds.table_start)
 
     @cached_property
-    def _gates_by_weight(self) -> csc_array:
-        return csc_array(self.gates.T.tocsc())
-
-    @cached_property
     def _cells(self) -> tuple[np.ndarray, np.ndarray]:
         """For each cell of the folded factors' tables the cell of its node; and the factor that it is of."""
         folded, start = self.graph.folded, self.graph.alone.state_start
@@ -127,7 +123,7 @@ class Risk:
         if not self.settings.gated:
             one, zero = np.ones(len(self.messages)), np.zeros(len(self.messages))
             return Openness(one, one, zero, zero)
-        z = self.gates @ point[self.n_weights :]
+        z = self.gates.log_odds(point[self.n_weights :])
         p = expit(z)
         counted = expit(self.settings.steepness * (z - logit(self.settings.threshold)))
         d_counted = self.settings.steepness * counted * (1.0 - counted)
@@ -152,7 +148,7 @@ class Risk:
         if self.settings.gated:
             d_exponent = np.concatenate((np.bincount(factor, d_cell * folded, graph.n_folded), back.gate))
             slope = d_exponent * gates.d_exponent + price * self.messages * gates.d_counted
-            gradient[self.n_weights :] = self._gates_by_weight @ slope
+            gradient[self.n_weights :] = self.gates.gradient(slope)
         return value, gradient
 
     def _nodes(self, weights: np.ndarray, folded: np.ndarray, exponent: np.ndarray) -> np.ndarray:
@@ -203,7 +199,7 @@ class Risk:
         )
         p = np.ones(len(self.messages))
         if self.settings.gated:
-            p = expit(self.gates @ point[self.n_weights :])
+            p = expit(self.gates.log_odds(point[self.n_weights :]))
             opened &= p >= threshold
         exponent = np.where(opened, p, 0.0)
         nodes = self._nodes(weights, folded, exponent)
@@ -233,7 +229,7 @@ class Risk:
     def with_settings(self, **changes: Any) -> Risk:
         """The same examples under other settings."""
         other = replace(self, settings=replace(self.settings, **changes))
-        for name in ("layout", "_gates_by_weight", "_cells"):
+        for name in ("layout", "_cells"):
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         return other

@@ -69,9 +69,12 @@ def test_log_odds_are_what_plain_loops_add_up(scope, features, by):
     gates = rng.normal(size=gating.layout.size)
     for factors in (np.arange(6), np.array([4, 1, 1]), np.empty(0, dtype=np.int64)):
         rows = gating.rows(graph, ((0, factors),), status)
-        assert rows.shape == (len(factors), gating.layout.size)
+        assert (len(rows), rows.n_weights) == (len(factors), gating.layout.size)
         expected = [log_odds(graph, gating, 0, int(one), roles, states, asked, gates) for one in factors]
-        np.testing.assert_allclose(rows @ gates, expected, atol=1e-6)
+        np.testing.assert_allclose(rows.log_odds(gates), expected, atol=1e-6)
+        unit = np.array([rows.log_odds(one) for one in np.eye(gating.layout.size)])  # they are linear
+        slope = rng.normal(size=len(factors))
+        np.testing.assert_allclose(rows.gradient(slope), unit.reshape(gating.layout.size, -1) @ slope, atol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -94,7 +97,7 @@ def test_rows_of_several_groups_follow_each_other(seed):
         for number, some in factors
         for one in some
     ]
-    np.testing.assert_allclose(gating.rows(graph, factors, status) @ gates, expected, atol=1e-6)
+    np.testing.assert_allclose(gating.rows(graph, factors, status).log_odds(gates), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -109,9 +112,9 @@ def test_which_weights_are_of_features_and_which_of_keys(features, by):
     found = [gating.rows(graph, factors, rng.integers(0, 5, size=6)) for _ in range(5)]
     key = FEATURES[features].block_of(np.arange(6))
     for rows in found:
-        bases = rows @ np.where(of_features, 0.0, gates)
+        bases = rows.log_odds(np.where(of_features, 0.0, gates))
         assert all(len(np.unique(bases[key == k])) == 1 for k in key)
-        assert len(np.unique((rows @ np.where(of_features | of_keys, 0.0, gates)).round(12))) == 1
+        assert len(np.unique(rows.log_odds(np.where(of_features | of_keys, 0.0, gates)).round(12))) == 1
     n_bases = 1 + (FEATURES[features].n_blocks if "key" in features else 0)
     assert (~of_features).sum() == n_bases
     assert (~of_features & ~of_keys).sum() == 1

@@ -230,6 +230,8 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
         axis.plot(*zip(*points, strict=True), marker="o", label=method.replace("_", " "))
     axis.axhline(np.mean([one["bayes"] for one in found]), linestyle=":", color="gray", label="the field itself")
     axis.set_xscale("log")
+    axis.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
+    axis.set_xticks([], minor=True)
     axis.set_xlabel("messages a row")
     axis.set_ylabel("mean squared error")
     axis.legend()

@@ -201,7 +201,7 @@ def difference(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[Any, Any]) -> 
 
 TURNS = 3
 REST = 0.2
-"""Seconds before each turn: threads of JAX's pool go on for a while when its work is done, and take a core from what comes next."""
+"""Seconds before each turn: when its work is done, threads of JAX go on for a while, and take a core from what comes next."""
 
 
 def clocks() -> np.ndarray:

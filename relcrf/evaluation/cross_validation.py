@@ -16,9 +16,9 @@ from relcrf.data.frame import Frame
 from relcrf.data.splits import Protocol, read_protocol
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.answer_files import AnswerFolder
-from relcrf.evaluation.intervals import UNKNOWN, Clusters, Interval, over_folds, percentiles
+from relcrf.evaluation.intervals import Clusters, Interval, over_folds, percentiles
 from relcrf.evaluation.leaks import Leaks, leaks_of
-from relcrf.evaluation.measures import MEASURES, Judged
+from relcrf.evaluation.measures import MEASURES, RANKED, Judged
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
 from relcrf.graph.components import components
@@ -37,7 +37,7 @@ class Figure:
     """One measure of one system.
 
     Args:
-        value: of all that was held out, together.
+        value: of all that was held out, together; of `RANKED` the mean of the rounds, by their sizes.
         interval: of 95 %, by drawing components again, or labels.
         spread: standard deviation over rounds; nan of one.
     """
@@ -107,10 +107,10 @@ class Results:
 
     def figures(self, system: str, attribute: str) -> dict[str, Figure]:
         """All measures of a system."""
-        judged = self.pooled(system, attribute)
-        values = judged.measures()
-        drawn = [judged.measures(weights) for weights in self.clusters(attribute).resampled()]
-        rounds = [one.measures() for one in self._judged(system, attribute)]
+        parts, whole = self._judged(system, attribute), self.pooled(system, attribute)
+        values = _together(whole, parts, np.ones(len(whole.truth)))
+        drawn = [_together(whole, parts, weights) for weights in self.clusters(attribute).resampled()]
+        rounds = [one.measures() for one in parts]
         return {
             name: Figure(values[name], percentiles([one[name] for one in drawn]), _spread([r[name] for r in rounds]))
             for name in MEASURES
@@ -153,6 +153,19 @@ class Results:
         ]
         names = ("attribute", "system", "measure", "value", "low", "high", "spread")
         return Frame({name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+
+
+def _together(whole: Judged, parts: Sequence[Judged], weights: np.ndarray) -> dict[str, float]:
+    """The measures of all rounds, whose items have weights."""
+    found = whole.measures(weights, [name for name in MEASURES if name not in RANKED])
+    ends = np.cumsum([len(part.truth) for part in parts])
+    of_parts = np.split(weights, ends[:-1])
+    ranked = [part.measures(own, RANKED) for part, own in zip(parts, of_parts, strict=True)]
+    for name in RANKED:
+        known = [(own.sum(), one[name]) for own, one in zip(of_parts, ranked, strict=True) if one[name] == one[name]]
+        total = sum(size for size, _ in known)
+        found[name] = float(sum(size * value for size, value in known) / total) if total else float("nan")
+    return {name: found[name] for name in MEASURES}
 
 
 def _spread(values: Sequence[float]) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -16,7 +16,8 @@ BINS = 10
 MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "calibration_error")
 """By name, in the order in which they are shown."""
 
-MORE_IS_BETTER = ("accuracy", "macro_f1", "roc_auc", "pr_auc")
+RANKED = ("roc_auc", "pr_auc")
+"""Those that compare items with each other, and so only items that one model has judged: of rounds they are averaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,8 +31,8 @@ class Judged:
     probabilities: np.ndarray
     truth: np.ndarray
 
-    def measures(self, weights: np.ndarray | None = None) -> dict[str, float]:
-        """All of `MEASURES`; nan where one is not defined.
+    def measures(self, weights: np.ndarray | None = None, names: Sequence[str] = MEASURES) -> dict[str, float]:
+        """Some of `MEASURES`; nan where one is not defined.
 
         `accuracy` is the share whose most probable state is the truth; `log_loss` is in nats. `brier` is the sum of squares over
         states, halved where there are two. `macro_f1` is a mean over the states that occur or are predicted. `roc_auc` is of the
@@ -43,16 +44,17 @@ class Judged:
         """
         weights = np.ones(len(self.truth)) if weights is None else weights
         if not weights.sum():
-            return dict.fromkeys(MEASURES, float("nan"))
-        means = {name: float(weights @ values / weights.sum()) for name, values in self.of_items.items()}
-        found = {
-            **means,
-            "macro_f1": self._macro_f1(weights),
-            "roc_auc": self._roc_auc(weights),
-            "pr_auc": self._average_precision(weights),
-            "calibration_error": self._calibration_error(weights),
+            return dict.fromkeys(names, float("nan"))
+        others = {
+            "macro_f1": self._macro_f1,
+            "roc_auc": self._roc_auc,
+            "pr_auc": self._average_precision,
+            "calibration_error": self._calibration_error,
         }
-        return {name: found[name] for name in MEASURES}
+        return {
+            name: others[name](weights) if name in others else float(weights @ self.of_items[name] / weights.sum())
+            for name in names
+        }
 
     @cached_property
     def modes(self) -> np.ndarray:

@@ -173,7 +173,9 @@ def test_links_are_predicted():
     )
     rng = np.random.default_rng(0)
     town = ["a" if k % 2 else "b" for k in range(24)]
-    knows = [(x, y) for x in range(24) for y in range(24) if x < y and rng.random() < (0.7 if town[x] == town[y] else 0.05)]
+    knows = [
+        (x, y) for x in range(24) for y in range(24) if x < y and rng.random() < (0.7 if town[x] == town[y] else 0.05)
+    ]
     both = pd.DataFrame(knows + [(y, x) for x, y in knows], columns=["x", "y"])
     data = {"p": pd.DataFrame({"id": range(24), "town": town}), "knows": both}
     grounding = model.ground(relcrf.Dataset(data))

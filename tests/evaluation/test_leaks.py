@@ -104,7 +104,9 @@ def test_repeated_structure_is_counted_as_any_other():
         "entity Row domain S = { a, b, c } predict relation on(row: Row, s: S)\n"
         "template pair(r: Row, s: S, t: S) where s < t over on(r, s), on(r, t) per s, t"
     )
-    on = pd.DataFrame([(k, s, (k + i) % 2 == 0) for k in range(4) for i, s in enumerate("abc")], columns=["row", "s", "value"])
+    on = pd.DataFrame(
+        [(k, s, (k + i) % 2 == 0) for k in range(4) for i, s in enumerate("abc")], columns=["row", "s", "value"]
+    )
     grounding = model.ground(relcrf.Dataset({"row": pd.DataFrame({"id": range(4)}), "on": on}))
     found = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])
     # of the first row two of three factors touch what is held out and cross; of the second row all three, which none crosses

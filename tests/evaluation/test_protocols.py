@@ -75,7 +75,8 @@ def test_what_a_protocol_is(text, folds, plan):
 
 
 @pytest.mark.parametrize(
-    ("text", "folds"), [("by=", None), ("time=", None), ("random=5", None), ("folds=5", 4), ("random", 1), ("page=3", None)]
+    ("text", "folds"),
+    [("by=", None), ("time=", None), ("random=5", None), ("folds=5", 4), ("random", 1), ("page=3", None)],
 )
 def test_what_is_no_protocol(text, folds):
     with pytest.raises(UsageError, match="E349"):

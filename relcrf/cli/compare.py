@@ -151,7 +151,9 @@ def _show(found: Comparison, attribute: str) -> None:
         "status",
     )
     table(
-        f"{attribute}, {printable(found.protocol)}: {n:,} labels held out in {len(found.rounds)} rounds", columns, rows
+        f"{attribute}, {escape(printable(found.protocol))}: {n:,} labels held out in {len(found.rounds)} rounds",
+        columns,
+        rows,
     )
     several = len(found.rounds) > 1
     what = "the mean of the rounds" if several else f"draws of the {found.results.clusters(attribute).what}"

@@ -204,7 +204,7 @@ def _show(found: CrossValidation) -> None:
         ]
         n = len(results.pooled(MAJORITY, attribute).truth)
         table(
-            f"{attribute}, {printable(found.protocol)}: {n:,} labels held out in {len(found.rounds)} rounds",
+            f"{attribute}, {escape(printable(found.protocol))}: {n:,} labels held out in {len(found.rounds)} rounds",
             ("", *titles),
             rows,
         )

@@ -158,7 +158,7 @@ def _show(found: Comparison, attribute: str) -> None:
     several = len(found.rounds) > 1
     what = "the mean of the rounds" if several else f"draws of the {found.results.clusters(attribute).what}"
     note(f"* has the least log-loss; in brackets the interval of 95 % of the difference from it, by {what}")
-    note("seconds are of one core, all rounds together; MiB is the peak of the backend's own process")
+    note("seconds are of the processor, all rounds together; MiB is the peak of the backend's own process")
     exact = next((one.exactness for one in found.outcomes.values() if one.exactness is not None), None)
     if exact is not None:
         note(

@@ -218,7 +218,11 @@ def _show(found: CrossValidation) -> None:
         if not results.converged(name):
             note(f"{name} did not converge in every round; --set {name}.max_iterations=1000 allows more")
     seconds = {name: results.seconds(name) for name in systems}
-    console.print("; ".join(f"{name}: learned in {a:.2f} s, inferred in {b:.2f} s" for name, (a, b) in seconds.items()))
+    console.print(
+        "; ".join(
+            f"{name}: {a:.2f} s of the processor to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items()
+        )
+    )
 
 
 def shown(figure: Figure) -> str:

@@ -54,6 +54,8 @@ def draw(problem: Problem, parts: int, seed: int) -> tuple[np.ndarray, int]:
         Which variables, shape (n_variables,), bool; and how many parts there are, fewer where there is no room for more.
     """
     rng = np.random.default_rng(seed)
+    if not parts:
+        return np.zeros(problem.graph.n_variables, dtype=bool), 0
     free = (problem.roles == Role.FREE) & (problem.states >= 0)
     adjacency = neighbours(problem.graph)
     component = components(problem.graph, np.full(problem.graph.n_variables, Role.FREE, dtype=np.int8))

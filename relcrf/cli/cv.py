@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 
 from relcrf import api
-from relcrf.backends.base import Monitor
 from relcrf.backends.registry import make
 from relcrf.cli.output import (
     BUDGET,
@@ -21,7 +20,6 @@ from relcrf.cli.output import (
     KeepOption,
     MemoryOption,
     ModelArgument,
-    Watch,
     console,
     kept_blocks,
     messages,
@@ -33,6 +31,7 @@ from relcrf.cli.output import (
     warn,
     watching,
 )
+from relcrf.cli.pareto import Shown
 from relcrf.data.dataset import Dataset
 from relcrf.data.splits import Protocol, read_hidden, read_protocol
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -45,7 +44,6 @@ from relcrf.evaluation.cross_validation import (
     with_gates,
 )
 from relcrf.evaluation.leaks import Leaks
-from relcrf.learning.lbfgs import State
 from relcrf.text.printable import printable
 
 ProtocolOption = Annotated[
@@ -70,16 +68,6 @@ SystemSettings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", help="A setting: l2=0.5 of every backend, ess.l2=0.5 of one; repeatable."),
 ]
-
-
-class Shown(Monitor):
-    """Shows the optimiser's steps."""
-
-    def __init__(self, watch: Watch, what: str) -> None:
-        self._watch, self._what = watch, what
-
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
-        self._watch.step(f"{self._what}: {stage}", state, max_iterations)
 
 
 def protocol(dataset: Dataset, split: str | None, hide: str | None, folds: int | None, seed: int) -> Protocol:

@@ -47,39 +47,25 @@ class HideSplit:
 
 
 @dataclass(frozen=True)
-class RandomSplit:
-    """Labels at random; each fold has its share of every state of every attribute."""
+class DrawnSplit:
+    """Into folds of like size that a seed draws.
 
+    Args:
+        kind: `random`: single labels, each fold with its share of every state of every attribute; `component`: whole connected
+            components of the ground graph; `snowball`: regions that grow along links from a thing each.
+    """
+
+    kind: str
     folds: int
     seed: int = 0
     hold: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
-        return "random"
+        return self.kind
 
 
-@dataclass(frozen=True)
-class ComponentSplit:
-    """Whole connected components of the ground graph."""
-
-    folds: int
-    seed: int = 0
-    hold: ClassVar[tuple[str, ...]] = ()
-
-    def __str__(self) -> str:
-        return "component"
-
-
-@dataclass(frozen=True)
-class SnowballSplit:
-    """Folds that grow along links from a thing each."""
-
-    folds: int
-    seed: int = 0
-    hold: ClassVar[tuple[str, ...]] = ()
-
-    def __str__(self) -> str:
-        return "snowball"
+DRAWN = ("random", "component", "snowball")
+"""The kinds of a `DrawnSplit`."""
 
 
 @dataclass(frozen=True)
@@ -123,15 +109,11 @@ class ShareSplit:
 SplitPlan = ColumnSplit | FoldSplit | HideSplit
 """What a manifest, `train` and `evaluate` take."""
 
-Protocol = SplitPlan | RandomSplit | ComponentSplit | SnowballSplit | GroupSplit | TimeSplit | ShareSplit
+Protocol = SplitPlan | DrawnSplit | GroupSplit | TimeSplit | ShareSplit
 """What a cross-validation takes."""
 
 FOLDS = 5
 """Where nobody says how many."""
-
-_Kind = type[RandomSplit] | type[ComponentSplit] | type[SnowballSplit]
-
-_KINDS: dict[str, _Kind] = {"random": RandomSplit, "component": ComponentSplit, "snowball": SnowballSplit}
 
 _PROTOCOL_HINT = "write random, component, snowball, by=COLUMN, time=COLUMN, a column's name, folds=10 or hide=0.1"
 
@@ -150,8 +132,8 @@ def read_protocol(text: str, folds: int | None = None, seed: int = 0) -> Protoco
     if problem:
         raise UsageError(Diagnostic("E349", problem, hint="write --folds 5"))
     kind, equals, column = (part.strip() for part in text.partition("="))
-    if kind in _KINDS and not equals:
-        return _KINDS[kind](folds or FOLDS, seed)
+    if kind in DRAWN and not equals:
+        return DrawnSplit(kind, folds or FOLDS, seed)
     if kind in ("by", "time"):
         if not column:
             raise UsageError(Diagnostic("E349", f"'{text}' names no column", hint=f"write {kind}=Page.{kind}"))

@@ -10,14 +10,12 @@ import numpy as np
 from relcrf.data.splits import (
     HIDDEN,
     ColumnSplit,
-    ComponentSplit,
+    DrawnSplit,
     FoldSplit,
     GroupSplit,
     HideSplit,
     Protocol,
-    RandomSplit,
     ShareSplit,
-    SnowballSplit,
     TimeSplit,
     read_split,
 )
@@ -136,23 +134,11 @@ def split_by(grounding: Grounding, plan: Protocol | str) -> Split:
             hashes = [_hashes(grounding, block, f"{seed}\0{block.name}") for block in grounding.blocks]
             rest = np.concatenate(hashes) >= np.uint64(share * 2**64)
             return Split(str(plan), rest.astype(np.int64), (HIDDEN, "rest"))
-        case RandomSplit(folds, seed):
-            strata = _strata(grounding, None)
-            _require_parts(folds, int((strata >= 0).sum()), "labels")
-            return _numbered(plan, stratified(strata, folds, np.random.default_rng(seed)))
         case ShareSplit(share, of, seed):
             hidden = hidden_share(_strata(grounding, of), share, np.random.default_rng(seed))
             return Split(str(plan), np.where(hidden, 0, 1), (HIDDEN, "rest"))
-        case ComponentSplit(folds, seed):
-            labelled = _labelled(grounding)
-            component = components(grounding.graph, np.full(grounding.graph.n_variables, Role.FREE, dtype=np.int8))
-            _require_parts(folds, len(np.unique(component[labelled])), "connected components with labels")
-            return _numbered(plan, balanced(component, labelled, folds, np.random.default_rng(seed)))
-        case SnowballSplit(folds, seed):
-            labelled = _labelled(grounding)
-            _require_parts(folds, int(labelled.sum()), "labels")
-            grown = snowball(neighbours(grounding.graph), labelled, folds, np.random.default_rng(seed))
-            return _numbered(plan, grown)
+        case DrawnSplit():
+            return _drawn(grounding, plan)
         case GroupSplit(column, folds, seed):
             names, group = _groups(_column_of(grounding, column), grounding.blocks)
             if folds is None:
@@ -167,6 +153,18 @@ def split_by(grounding: Grounding, plan: Protocol | str) -> Split:
 def _labelled(grounding: Grounding) -> np.ndarray:
     """What can be held out, shape (n_variables,), bool."""
     return np.asarray((grounding.states >= 0) & ~grounding.latent)
+
+
+def _drawn(grounding: Grounding, plan: DrawnSplit) -> Split:
+    labelled, rng = _labelled(grounding), np.random.default_rng(plan.seed)
+    if plan.kind == "component":
+        component = components(grounding.graph, np.full(grounding.graph.n_variables, Role.FREE, dtype=np.int8))
+        _require_parts(plan.folds, len(np.unique(component[labelled])), "connected components with labels")
+        return _numbered(plan, balanced(component, labelled, plan.folds, rng))
+    _require_parts(plan.folds, int(labelled.sum()), "labels")
+    if plan.kind == "snowball":
+        return _numbered(plan, snowball(neighbours(grounding.graph), labelled, plan.folds, rng))
+    return _numbered(plan, stratified(_strata(grounding, None), plan.folds, rng))
 
 
 def _numbered(plan: Protocol, fold: np.ndarray) -> Split:

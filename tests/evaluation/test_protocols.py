@@ -7,13 +7,11 @@ import pytest
 import relcrf
 from relcrf.data.splits import (
     ColumnSplit,
-    ComponentSplit,
+    DrawnSplit,
     FoldSplit,
     GroupSplit,
     HideSplit,
-    RandomSplit,
     ShareSplit,
-    SnowballSplit,
     TimeSplit,
     read_hidden,
     read_protocol,
@@ -58,9 +56,9 @@ def block(grounding, name):
 @pytest.mark.parametrize(
     ("text", "folds", "plan"),
     [
-        ("random", None, RandomSplit(5, 3)),
-        ("component", 4, ComponentSplit(4, 3)),
-        ("snowball", None, SnowballSplit(5, 3)),
+        ("random", None, DrawnSplit("random", 5, 3)),
+        ("component", 4, DrawnSplit("component", 4, 3)),
+        ("snowball", None, DrawnSplit("snowball", 5, 3)),
         ("by=Page.university", None, GroupSplit("Page.university", None, 3)),
         ("by = university", 4, GroupSplit("university", 4, 3)),
         ("time=year", None, TimeSplit("year", 5)),
@@ -103,7 +101,7 @@ def test_every_label_is_held_out_once(grounding, text):
 
 
 def test_components_stay_whole(grounding):
-    split = split_by(grounding, ComponentSplit(3))
+    split = split_by(grounding, DrawnSplit("component", 3))
     colours = block(grounding, "E.colour")
     for chain in np.split(split.fold[colours], 10):
         assert len(set(chain)) == 1
@@ -159,9 +157,9 @@ def test_repeats_are_other_divisions(grounding):
 @pytest.mark.parametrize(
     ("plan", "code"),
     [
-        (ComponentSplit(400), "E352"),
-        (RandomSplit(1000), "E352"),
-        (SnowballSplit(1000), "E352"),
+        (DrawnSplit("component", 400), "E352"),
+        (DrawnSplit("random", 1000), "E352"),
+        (DrawnSplit("snowball", 1000), "E352"),
         (GroupSplit("E.town", 5), "E352"),
         (TimeSplit("E.year", 5), "E352"),
         (TimeSplit("E.town", 2), "E352"),

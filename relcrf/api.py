@@ -273,6 +273,7 @@ def fit(
         converged=learned.converged,
         histograms=learned.histograms,
         gates=Meaning.of_gates(grounding) if system.gated else None,
+        moments=learned.moments,
     )
     return Fit(result, time.perf_counter() - started)
 
@@ -343,6 +344,22 @@ class Fit:
                     values.append(value)
         columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
         return Frame({**columns, "weight": np.asarray(values)})
+
+    def moments(self) -> Frame:
+        """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
+        template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
+
+        Raises:
+            UsageError: where the training kept none.
+        """
+        found = self.learned.moments
+        if found is None:
+            message = f"this training by backend '{self.learned.backend}' kept no moments"
+            raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
+        frame, learned = self.weights(), self.learned.layout.learned()
+        columns = {name: frame[name] for name in ("template", "key", "feature", "pattern")}
+        columns |= {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
+        return Frame({name: column[learned] for name, column in columns.items()})
 
     def ground(
         self,

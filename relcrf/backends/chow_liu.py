@@ -16,6 +16,7 @@ from relcrf.backends.base import (
     Problem,
     Vector,
     maximise_likelihood,
+    moments_at,
 )
 from relcrf.backends.exact import exact_likelihood, infer_exactly
 from relcrf.errors import Diagnostic, UsageError
@@ -93,6 +94,7 @@ class ChowLiuBackend(AbstractBackend):
             {"weights": weights.point, "information": found},
             (("weights", weights),),
             {"variables": nodes, "tree_edges": edges},
+            moments=moments_at(tree, layout, weights, self.l2),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnTree:

@@ -20,6 +20,7 @@ from relcrf.backends.base import (
     Problem,
     Vector,
     maximise_likelihood,
+    moments_at,
 )
 from relcrf.backends.chow_liu import label_information
 from relcrf.backends.exact import exact_likelihood, infer_exactly
@@ -199,6 +200,7 @@ class EssBackend(AbstractBackend):
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
             {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
+            moments=None if margin else moments_at(structured, layout, weights, self.l2),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:

@@ -7,7 +7,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractPart,
+    Inferred,
+    Learned,
+    Monitor,
+    Problem,
+    maximise_likelihood,
+    moments_at,
+)
 from relcrf.backends.exact import infer_exactly
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
@@ -35,7 +44,12 @@ class LocalBackend(AbstractBackend):
         weights = maximise_likelihood(
             "weights", layout, alone, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
-        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": alone.sizes()[0]})
+        return Learned(
+            {"weights": weights.point},
+            (("weights", weights),),
+            {"variables": alone.sizes()[0]},
+            moments=moments_at(alone, layout, weights, self.l2),
+        )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
         return Unary(self.name)

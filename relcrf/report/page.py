@@ -17,7 +17,7 @@ from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.language.render import render
-from relcrf.report import distributions, network, optimisation
+from relcrf.report import distributions, moments, network, optimisation
 from relcrf.report.plot import EXTRA, PURPOSE, Plot
 from relcrf.text.highlight import as_html
 
@@ -62,6 +62,7 @@ def report(run: Path) -> Report:
     stages = optimisation.stages(learned.log, timings.steps)
     by_stage = [(stage, optimisation.plots(stage)) for stage in stages]
     histograms = distributions.plots(learned.histograms)
+    matched = moments.section(learned)
     graph = _graph(learned)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -76,12 +77,14 @@ def report(run: Path) -> Report:
         templates=_templates(learned),
         stages=by_stage,
         histograms=histograms,
+        moments=matched,
         graph=graph,
         strongest=_strongest(learned),
     )
     # JSON can spell halves of characters, which no file in UTF-8 can hold.
     html = html.encode("utf-8", "replace").decode("utf-8")
     plots: list[Plot] = [plot for _, drawn in by_stage for plot in drawn] + histograms + graph
+    plots += [matched.plot] if matched is not None else []
     return Report(html, tuple(plot.title for plot in plots))
 
 

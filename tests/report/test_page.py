@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from html_page import Page
 from tables import small_web
@@ -52,7 +53,16 @@ def test_the_report_of_an_ess_run(ess):
     html.require_closed()
     assert html.text("h1") == ["web"] and html.text("title") == ["web: ess"]
     assert html.text("h2") == [
-        *("Summary", "Seconds", "Settings", "Model", "Templates", "Path of the optimiser", "Strongest weights"),
+        *(
+            "Summary",
+            "Seconds",
+            "Settings",
+            "Model",
+            "Templates",
+            "Path of the optimiser",
+            "Moments",
+            "Strongest weights",
+        ),
     ]
     assert html.text("h3") == ["structure", "weights"]
     assert "converged" in html.text("span")
@@ -68,6 +78,11 @@ def test_the_report_of_an_ess_run(ess):
     values = sorted((abs(v) for v in api.load_fit(ess).weights()["weight"]), reverse=True)
     shown = [abs(float(row[0])) for row in table if row[0][0] in "+-"]
     assert shown == pytest.approx(values[: page.MOST_WEIGHTS], abs=1e-4)
+    moments = api.load_fit(ess).moments()
+    farthest = np.argsort(-np.abs(moments["standard_errors"]), kind="stable")[0]
+    names = [moments[name][farthest] for name in ("template", "key", "feature", "pattern")]
+    numbers = [f"{moments[name][farthest]:,.6g}" for name in ("empirical", "expected")]
+    assert [*filter(None, names), *numbers, f"{moments['standard_errors'][farthest]:.3g}"] in table
     (status,) = [row[1] for row in table if row[0] == "weights" and len(row) == 8]
     assert status == summary["weights_status"]
 
@@ -186,6 +201,9 @@ def test_damaged_files(tmp_path, trmrf, name, text):
 
 def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
     run = shutil.copytree(ess, tmp_path / "run")
+    moments = np.load(run / "moments.npy")
+    moments[:, ::2], moments[1, 1::4] = 1e308, np.nan
+    np.save(run / "moments.npy", moments)
     values = (1.0, 1e308, -1e308, float("nan"), float("inf"))
     entries = [
         {"stage": "s", "iteration": k, "value": value, "gradient": value, "weights": k}
@@ -193,7 +211,7 @@ def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
     ]
     (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     made = page.report(run)
-    assert len(made.plots) == 3
+    assert len(made.plots) == 4
     Page(made.html).require_closed()
 
 

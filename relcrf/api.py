@@ -37,9 +37,12 @@ from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
+from relcrf.evaluation.explanation import Case, Explanation, explain
+from relcrf.evaluation.flips import Flips, flips
 from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
+from relcrf.evaluation.spelling import variable_of
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.serial import SerialExecutor
@@ -378,6 +381,47 @@ class Fit:
     def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET, **settings: Any) -> Prediction:
         """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
         return predict(self, self.ground(data, budget), **settings)
+
+    def explain(
+        self,
+        data: Dataset | Grounding,
+        variable: str,
+        *,
+        against: str | None = None,
+        depth: int = 1,
+        hidden: np.ndarray | None = None,
+        **settings: Any,
+    ) -> Explanation:
+        """Why the answer for one variable is what it is; its label is hidden, all other known ones are evidence.
+
+        Args:
+            variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
+            against, depth: see `evaluation.explanation.explain`.
+            hidden: further variables whose labels are hidden, shape (n_variables,), bool.
+            settings: of the backend, in place of those that it was trained with.
+
+        Raises:
+            UsageError: for an unknown variable or state, or a backend that does not say what it answers from.
+        """
+        return explain(self._case(data, variable, hidden, settings), against, depth)
+
+    def flips(
+        self,
+        data: Dataset | Grounding,
+        variable: str,
+        *,
+        against: str | None = None,
+        hidden: np.ndarray | None = None,
+        **settings: Any,
+    ) -> Flips:
+        """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
+        return flips(self._case(data, variable, hidden, settings), against)
+
+    def _case(
+        self, data: Dataset | Grounding, variable: str, hidden: np.ndarray | None, settings: Mapping[str, Any]
+    ) -> Case:
+        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        return Case.of(self.learned, grounding, variable_of(grounding, variable), hidden, **settings)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""

@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, graph, ground, infer, inspect, language, learn, moments, pareto, report, warmup
+from relcrf.cli import demo, explain, graph, ground, infer, inspect, language, learn, moments, pareto, report, warmup
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -37,6 +37,7 @@ for command in (
     report.report,
     moments.moments,
     graph.graph,
+    explain.explain,
     demo.demo,
     warmup.warmup,
     language.fmt,

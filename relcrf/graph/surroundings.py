@@ -73,7 +73,7 @@ def _pieces(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], P
                 factor = _factor(terms, row)
                 yield _seen(graph, node, terms.group, factor, terms.base[row], graph.edges[edge].tolist(), strides)
     for cliques in graph.clique_terms:
-        for row in np.flatnonzero((cliques.node == node).any(axis=1)):
+        for row in np.flatnonzero((cliques.node == node).any(axis=1)).tolist():
             nodes, factor = cliques.node[row].tolist(), int(cliques.factor[row])
             yield _seen(graph, node, cliques.group, factor, cliques.base[row], nodes, cliques.stride[row].tolist())
 

@@ -40,6 +40,7 @@ from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.explanation import Case, Explanation, explain
 from relcrf.evaluation.flips import Flips, flips
 from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.named_weights import errors_on, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
@@ -333,20 +334,20 @@ class Fit:
         """Figures about the training."""
         return self.learned.summary
 
-    def weights(self) -> Frame:
-        """All weights, one a row: template, key, feature, pattern, weight."""
-        names: dict[str, list[Any]] = {n: [] for n in ("template", "key", "feature", "pattern")}
-        values = []
-        for block, info in enumerate(self.learned.templates):
-            matrix = self.learned.layout.matrix(self.learned.vectors["weights"], block)
-            for feature, row in enumerate(matrix):
-                key, name = info.feature_name(feature)
-                for pattern, value in zip(info.patterns, row, strict=True):
-                    for column, text in zip(names, (info.name, ", ".join(key), name, pattern), strict=True):
-                        names[column].append(text)
-                    values.append(value)
-        columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
-        return Frame({**columns, "weight": np.asarray(values)})
+    def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
+        """All weights, one a row: template, key, feature, pattern, weight, and support where the training kept it.
+
+        Args:
+            data: what it was trained on, for the columns standard_error and z, see `evaluation/standard_errors.py`.
+            hidden: variables whose labels were not used in training, shape (n_variables,), bool.
+
+        Raises:
+            UsageError: where these cannot be the data, or the backend maximises no exact likelihood.
+        """
+        if data is None:
+            return named_weights(self.learned)
+        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        return named_weights(self.learned, errors_on(self.learned, grounding, hidden))
 
     def moments(self) -> Frame:
         """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:

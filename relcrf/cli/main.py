@@ -11,7 +11,21 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, explain, graph, ground, infer, inspect, language, learn, moments, pareto, report, warmup
+from relcrf.cli import (
+    demo,
+    explain,
+    graph,
+    ground,
+    infer,
+    inspect,
+    language,
+    learn,
+    moments,
+    pareto,
+    report,
+    warmup,
+    weights,
+)
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -38,6 +52,8 @@ for command in (
     moments.moments,
     graph.graph,
     explain.explain,
+    weights.weights,
+    weights.diff,
     demo.demo,
     warmup.warmup,
     language.fmt,

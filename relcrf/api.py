@@ -39,9 +39,13 @@ from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.comparison import compare as compare
 from relcrf.evaluation.cross_validation import cross_validate as cross_validate
+from relcrf.evaluation.explanation import Case, Explanation, explain
+from relcrf.evaluation.flips import Flips, flips
 from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.named_weights import errors_on, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
+from relcrf.evaluation.spelling import variable_of
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.serial import SerialExecutor
@@ -332,20 +336,20 @@ class Fit:
         """Figures about the training."""
         return self.learned.summary
 
-    def weights(self) -> Frame:
-        """All weights, one a row: template, key, feature, pattern, weight."""
-        names: dict[str, list[Any]] = {n: [] for n in ("template", "key", "feature", "pattern")}
-        values = []
-        for block, info in enumerate(self.learned.templates):
-            matrix = self.learned.layout.matrix(self.learned.vectors["weights"], block)
-            for feature, row in enumerate(matrix):
-                key, name = info.feature_name(feature)
-                for pattern, value in zip(info.patterns, row, strict=True):
-                    for column, text in zip(names, (info.name, ", ".join(key), name, pattern), strict=True):
-                        names[column].append(text)
-                    values.append(value)
-        columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
-        return Frame({**columns, "weight": np.asarray(values)})
+    def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
+        """All weights, one a row: template, key, feature, pattern, weight, and support where the training kept it.
+
+        Args:
+            data: what it was trained on, for the columns standard_error and z, see `evaluation/standard_errors.py`.
+            hidden: variables whose labels were not used in training, shape (n_variables,), bool.
+
+        Raises:
+            UsageError: where these cannot be the data, or the backend maximises no exact likelihood.
+        """
+        if data is None:
+            return named_weights(self.learned)
+        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        return named_weights(self.learned, errors_on(self.learned, grounding, hidden))
 
     def moments(self) -> Frame:
         """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
@@ -380,6 +384,47 @@ class Fit:
     def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET, **settings: Any) -> Prediction:
         """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
         return predict(self, self.ground(data, budget), **settings)
+
+    def explain(
+        self,
+        data: Dataset | Grounding,
+        variable: str,
+        *,
+        against: str | None = None,
+        depth: int = 1,
+        hidden: np.ndarray | None = None,
+        **settings: Any,
+    ) -> Explanation:
+        """Why the answer for one variable is what it is; its label is hidden, all other known ones are evidence.
+
+        Args:
+            variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
+            against, depth: see `evaluation.explanation.explain`.
+            hidden: further variables whose labels are hidden, shape (n_variables,), bool.
+            settings: of the backend, in place of those that it was trained with.
+
+        Raises:
+            UsageError: for an unknown variable or state, or a backend that does not say what it answers from.
+        """
+        return explain(self._case(data, variable, hidden, settings), against, depth)
+
+    def flips(
+        self,
+        data: Dataset | Grounding,
+        variable: str,
+        *,
+        against: str | None = None,
+        hidden: np.ndarray | None = None,
+        **settings: Any,
+    ) -> Flips:
+        """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
+        return flips(self._case(data, variable, hidden, settings), against)
+
+    def _case(
+        self, data: Dataset | Grounding, variable: str, hidden: np.ndarray | None, settings: Mapping[str, Any]
+    ) -> Case:
+        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        return Case.of(self.learned, grounding, variable_of(grounding, variable), hidden, **settings)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""

@@ -69,7 +69,7 @@ def _shares(place: np.ndarray, right: np.ndarray, weights: np.ndarray) -> np.nda
     """The share that is right in each bin, shape (BINS,); nan where nothing is."""
     total = np.bincount(place, weights, minlength=BINS)
     found = np.bincount(place, weights * right, minlength=BINS)
-    return np.divide(found, total, out=np.full(BINS, np.nan), where=total > 0)
+    return np.asarray(np.divide(found, total, out=np.full(BINS, np.nan), where=total > 0))
 
 
 def _plot(name: str, points: np.ndarray, shares: np.ndarray, ends: np.ndarray, of_all: np.ndarray) -> Plot:
@@ -88,4 +88,4 @@ def _plot(name: str, points: np.ndarray, shares: np.ndarray, ends: np.ndarray, o
         (MARK, "where a model is as sure as it is right"),
         (GRID, "share of the answers"),
     )
-    return draw(f"{name}: reliability", paint, legend, (4.4, 3.3))
+    return draw(f"{name}: reliability", paint, legend)

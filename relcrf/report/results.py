@@ -154,7 +154,7 @@ def _beside(name: str, figures: Mapping[str, Mapping[str, Figure]], measure: str
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(TITLES[measure])
 
-    return draw(f"{name}: {TITLES[measure]}", paint, (), (4.4, 0.9 + 0.35 * len(systems)))
+    return draw(f"{name}: {TITLES[measure]}", paint)
 
 
 def _curve(name: str, points: Sequence[Point]) -> Plot:

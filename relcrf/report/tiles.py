@@ -28,7 +28,8 @@ class Tile:
 
 def tiles(learned: LearnedModel, timings: Timings, judged: Sequence[Section]) -> list[Tile]:
     """Of the first attribute what held-out labels say, if any are; and of the training."""
-    found = _of_section(judged[0]) if judged else []
+    of = f" ({judged[0].labels.name})" if len(judged) > 1 else ""
+    found = _of_section(judged[0], of) if judged else []
     learnt = learned.layout.learned()
     nonzero = int(np.count_nonzero(learned.vectors["weights"][learnt]))
     found.append(Tile(f"{nonzero:,}", "weights other than 0", f"of {int(learnt.sum()):,} that are learned"))
@@ -37,11 +38,11 @@ def tiles(learned: LearnedModel, timings: Timings, judged: Sequence[Section]) ->
     return found
 
 
-def _of_section(section: Section) -> list[Tile]:
+def _of_section(section: Section, of: str) -> list[Tile]:
     accuracy, loss = section.of_run["accuracy"], section.of_run["log_loss"]
     low, high = accuracy.interval
     found = [
-        Tile(f"{accuracy.value:.1%}", "of the answers are right", f"95 %: {100 * low:.1f} to {100 * high:.1f}"),
+        Tile(f"{accuracy.value:.1%}", f"of the answers are right{of}", f"95 %: {100 * low:.1f} to {100 * high:.1f}"),
         Tile(f"{loss.value:.3f}", "log-loss, nats", f"95 %: {loss.interval[0]:.3f} to {loss.interval[1]:.3f}"),
     ]
     if section.gain is not None:

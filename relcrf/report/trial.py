@@ -28,6 +28,10 @@ SHARES = (0.125, 0.25, 0.5)
 """Of the labels of the training, that a learning curve learns from beside all."""
 
 
+MOST_VALUES = 20
+"""Of an attribute, whose labels are counted."""
+
+
 @dataclass(frozen=True)
 class Labels:
     """The labels of one predicted attribute or relation.
@@ -42,6 +46,15 @@ class Labels:
     known: int
     held: int
     values: Mapping[str, int]
+
+    @property
+    def most(self) -> dict[str, int]:
+        """The values that are labels the most often, and all others together."""
+        if len(self.values) <= MOST_VALUES:
+            return dict(self.values)
+        order = sorted(self.values.items(), key=lambda value: -value[1])
+        others = order[MOST_VALUES:]
+        return {**dict(order[:MOST_VALUES]), f"({len(others):,} others)": sum(count for _, count in others)}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,115 @@
+"""Tables on edges whose ends are the cells of two keys that meet in a sample: what they add to the scores of the ends' states,
+and the gradient of their entries. A variable may have any number of cells.
+
+Cells of a key ascend by sample, so that those of two keys are merged as they are read, and nothing is kept of what meets.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import boolean, float64, int16, int32, int64, types
+
+from relcrf.kernels.compile import kernel, read_only
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+INDEX, SHORT, LABELS, FLAT = int64[::1], int32[::1], int16[::1], float64[::1]
+
+
+class Edges(NamedTuple):
+    """Edges of one space, as pairs of keys, and the cells of its sides.
+
+    Args:
+        first, second: the keys, shape (n_edges,), int64.
+        first_start, first_sample, first_node: cells of the first side, see `graph.candidates.Side`; its variables are nodes.
+        second_start, second_sample, second_node: of the second.
+    """
+
+    first: np.ndarray
+    second: np.ndarray
+    first_start: np.ndarray
+    first_sample: np.ndarray
+    first_node: np.ndarray
+    second_start: np.ndarray
+    second_sample: np.ndarray
+    second_node: np.ndarray
+
+
+EDGES = types.NamedTuple([read_only(a) for a in (INDEX, INDEX, INDEX, SHORT, SHORT, INDEX, SHORT, SHORT)], Edges)
+NODES = (read_only(LABELS), read_only(INDEX))
+
+
+@kernel()
+def _met(edges, edge, at, other):  # type: ignore[no-untyped-def]
+    """The next cells of an edge, from these places of its sides on, that are of one sample; the end of a side where there is none."""
+    stop, other_stop = edges.first_start[edges.first[edge] + 1], edges.second_start[edges.second[edge] + 1]
+    while at < stop and other < other_stop:
+        sample, other_sample = edges.first_sample[at], edges.second_sample[other]
+        if sample == other_sample:
+            return at, other, True
+        if sample < other_sample:
+            at += 1
+        else:
+            other += 1
+    return at, other, False
+
+
+@kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
+def add_tables(edges, states, state_start, tables, scores):  # type: ignore[no-untyped-def]
+    """Adds to the scores of each end's states the row or column of its edge's table that the other end's state selects.
+
+    Args:
+        states: of each node, shape (n_nodes,), int16.
+        state_start: where each node's states begin in `scores`, shape (n_nodes + 1,).
+        tables: shape (n_edges, n_first_states, n_second_states).
+        scores: added to, flat.
+    """
+    for edge in range(len(edges.first)):
+        at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
+        at, other, meet = _met(edges, edge, at, other)
+        while meet:
+            a, b = edges.first_node[at], edges.second_node[other]
+            for x in range(tables.shape[1]):
+                scores[state_start[a] + x] += tables[edge, x, states[b]]
+            for y in range(tables.shape[2]):
+                scores[state_start[b] + y] += tables[edge, states[a], y]
+            at, other, meet = _met(edges, edge, at + 1, other + 1)
+
+
+@kernel((EDGES, *NODES, read_only(FLAT), float64[:, :, ::1]))
+def collect_tables(edges, states, state_start, residual, out):  # type: ignore[no-untyped-def]
+    """The adjoint of `add_tables`: adds the flat residuals of scores to the entries of tables that act on them.
+
+    Args:
+        out: added to, shape (n_edges, n_first_states, n_second_states).
+    """
+    for edge in range(len(edges.first)):
+        at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
+        at, other, meet = _met(edges, edge, at, other)
+        while meet:
+            a, b = edges.first_node[at], edges.second_node[other]
+            for x in range(out.shape[1]):
+                out[edge, x, states[b]] += residual[state_start[a] + x]
+            for y in range(out.shape[2]):
+                out[edge, states[a], y] += residual[state_start[b] + y]
+            at, other, meet = _met(edges, edge, at + 1, other + 1)
+
+
+@kernel((EDGES, read_only(LABELS), read_only(boolean[::1]), int64[:, :, ::1]))
+def count_states(edges, states, counted, out):  # type: ignore[no-untyped-def]
+    """Adds how often each joint state is met, where both ends are nodes that are counted.
+
+    Args:
+        counted: shape (n_nodes,), bool. out: shape (n_edges, n_first_states, n_second_states).
+    """
+    for edge in range(len(edges.first)):
+        at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
+        at, other, meet = _met(edges, edge, at, other)
+        while meet:
+            a, b = edges.first_node[at], edges.second_node[other]
+            if counted[a] and counted[b]:
+                out[edge, states[a], states[b]] += 1
+            at, other, meet = _met(edges, edge, at + 1, other + 1)

@@ -1,0 +1,158 @@
+"""Edges with tables on the nodes of any graph: nodes may be in any number of cells, and have any features."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.candidates import PairSpace
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.kernels import conditionals, edge_tables
+from relcrf.kernels.threads import frozen
+from relcrf.learning.induced import Chosen
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges of some spaces, and where their weights and the entries of their tables are in flat arrays.
+
+    Args:
+        spaces: whose sides have nodes as variables.
+        chosen: of each edge its space and its keys.
+    """
+
+    spaces: tuple[PairSpace, ...]
+    chosen: Chosen
+
+    @cached_property
+    def weight_start(self) -> np.ndarray:
+        """Where each edge's weights begin, shape (n_edges + 1,)."""
+        return self._starts([space.patterns.shape[1] for space in self.spaces])
+
+    @cached_property
+    def table_start(self) -> np.ndarray:
+        """Where each edge's table begins, row by row, shape (n_edges + 1,)."""
+        return self._starts([space.patterns.shape[0] for space in self.spaces])
+
+    def _starts(self, sizes: Sequence[int]) -> np.ndarray:
+        of_edges = np.array(sizes, dtype=np.int64)[self.chosen.space]
+        return np.concatenate(([0], np.cumsum(of_edges)))
+
+    def tables(self, weights: np.ndarray) -> np.ndarray:
+        """The flat tables of some weights."""
+        out = np.empty(int(self.table_start[-1]))
+        for number, space in enumerate(self.spaces):
+            at, table = self._cells(number)
+            out[table] = weights[at] @ space.patterns.T
+        return out
+
+    def gradient(self, tables: np.ndarray) -> np.ndarray:
+        """The adjoint: of each weight the sum of the entries of flat tables that it is worth."""
+        out = np.empty(int(self.weight_start[-1]))
+        for number, space in enumerate(self.spaces):
+            at, table = self._cells(number)
+            out[at] = tables[table] @ space.patterns
+        return out
+
+    def _cells(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the edges of one space the places of their weights, and those of their tables' entries."""
+        places, (n_cells, n_weights) = self.chosen.places(number), self.spaces[number].patterns.shape
+        return (
+            self.weight_start[places, None] + np.arange(n_weights),
+            self.table_start[places, None] + np.arange(n_cells),
+        )
+
+    def parts(self) -> list[tuple[edge_tables.Edges, np.ndarray, tuple[int, int, int]]]:
+        """Of each space with edges: these for kernels, the places of their entries in flat tables, and the tables' shape."""
+        out = []
+        for number, space in enumerate(self.spaces):
+            pairs = self.chosen.pairs(self.chosen.places(number))
+            if len(pairs):
+                n_first, n_second = (len(side.truth) for side in space.sides)
+                out.append((meetings(space, pairs), self._cells(number)[1], (len(pairs), n_first, n_second)))
+        return out
+
+
+def meetings(space: PairSpace, pairs: np.ndarray) -> edge_tables.Edges:
+    """Edges of one space, named by pairs of keys of shape (n, 2), as kernels take them."""
+    first, second = space.sides
+    return edge_tables.Edges(
+        frozen(pairs[:, 0], np.int64),
+        frozen(pairs[:, 1], np.int64),
+        frozen(first.start, np.int64),
+        frozen(first.sample, np.int32),
+        frozen(first.variable, np.int32),
+        frozen(second.start, np.int64),
+        frozen(second.sample, np.int32),
+        frozen(second.variable, np.int32),
+    )
+
+
+class AbstractConditionals(ABC):
+    """Minus the sum of log conditionals of nodes, each given the labels of all others, with tables on edges."""
+
+    @abstractmethod
+    def value_and_gradient(
+        self, weights: np.ndarray, edges: Edges, tables: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """The value, and its gradients in the weights of the base and in the flat tables of the edges."""
+
+    @abstractmethod
+    def gradient(self, weights: np.ndarray, edges: Edges, tables: np.ndarray, asked: Edges) -> np.ndarray:
+        """The gradient in the flat tables of edges that are `asked` for, at 0 where they do not act."""
+
+
+@dataclass(frozen=True, eq=False)
+class CellConditionals(AbstractConditionals):
+    """Of the nodes of any graph, each with its table in memory.
+
+    Args:
+        base: each node with its factors at its neighbours' labels (`blanket_graph`), but for the edges.
+        states: the labels, shape (n_nodes,), int16.
+        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+    """
+
+    base: ReducedGraph
+    states: np.ndarray
+    trained: np.ndarray
+
+    @cached_property
+    def _state_start(self) -> np.ndarray:
+        return frozen(self.base.state_start, np.int64)
+
+    def value_and_gradient(
+        self, weights: np.ndarray, edges: Edges, tables: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        value, residual = self._residual(weights, edges, tables)
+        counts = np.zeros(self.base.graph.layout.size)
+        self.base.add_node_counts(residual, counts)
+        return value, counts, self._collected(edges, residual)
+
+    def gradient(self, weights: np.ndarray, edges: Edges, tables: np.ndarray, asked: Edges) -> np.ndarray:
+        return self._collected(asked, self._residual(weights, edges, tables)[1])
+
+    def _residual(self, weights: np.ndarray, edges: Edges, tables: np.ndarray) -> tuple[float, np.ndarray]:
+        """The value, and flat tables of each state's probability, less 1 at the label; 0 where it is not trained on."""
+        out = self.base.node_log_potentials(weights)
+        for pairs, cells, shape in edges.parts():
+            tables_here = frozen(tables[cells].reshape(shape), np.float64)
+            edge_tables.add_tables(pairs, self.states, self._state_start, tables_here, out)
+        labels = self._state_start[:-1] + self.states
+        at_label, log_partition = out[labels], np.empty(self.base.n_nodes)
+        conditionals.normalise(self._state_start, out, log_partition)
+        out[labels] -= 1.0
+        if not self.trained.all():
+            out[np.repeat(~self.trained, self.base.cardinality)] = 0.0
+        return float((log_partition - at_label)[self.trained].sum()), out
+
+    def _collected(self, edges: Edges, residual: np.ndarray) -> np.ndarray:
+        out = np.empty(int(edges.table_start[-1]))
+        for pairs, cells, shape in edges.parts():
+            found = np.zeros(shape)
+            edge_tables.collect_tables(pairs, self.states, self._state_start, frozen(residual, np.float64), found)
+            out[cells] = found.reshape(cells.shape)
+        return out

@@ -1,0 +1,220 @@
+"""The pseudo-likelihood with chosen edges out of spaces of tables, in both layouts, against the graph that has them as factors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from relcrf.backends.base import Problem
+from relcrf.backends.pseudo import Blankets
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import KeyRelation, PairSpace, Side, TableSpace
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Dense, Keyed, Ones
+from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.learning.induced import Chosen, InducedLikelihood
+
+N_SAMPLES, N_KEYS = 37, 6
+
+
+def grid(rng, n_keys, k, first=0, share=1.0):
+    """A side with a variable of k states of its own in each cell; a share of the cells is there."""
+    there = rng.random((n_keys, N_SAMPLES)) < share
+    key, sample = np.nonzero(there)
+    # Variables are numbered by sample and not by key, as relations are.
+    order = np.lexsort((key, sample))
+    variable = np.empty(len(key), dtype=int)
+    variable[order] = first + np.arange(len(key))
+    return Side.of(n_keys, key, sample, variable, np.ones(k))
+
+
+def table_space(name, first, second, relation):
+    k = len(first.truth) * len(second.truth)
+    return TableSpace(name, first, second, relation, N_SAMPLES, table=np.eye(k))
+
+
+def complete(rng):
+    side = grid(rng, N_KEYS, 3)
+    return [3] * len(side.variable), [table_space("edge", side, side, KeyRelation.ASCENDING)], False
+
+
+def missing(rng):
+    side = grid(rng, N_KEYS, 3, share=0.7)
+    return [3] * len(side.variable), [table_space("edge", side, side, KeyRelation.ASCENDING)], False
+
+
+def evidence(rng):
+    cardinality, spaces, _ = missing(rng)
+    return cardinality + [2] * 50, spaces, True
+
+
+def two_sorts(rng):
+    """Columns of 2 and of 4 states, edges within the first and between, with few patterns."""
+    a = grid(rng, 4, 2)
+    b = grid(rng, 3, 4, first=len(a.variable), share=0.8)
+    within = table_space("within", a, a, KeyRelation.DISTINCT)
+    table = rng.normal(size=(8, 3))
+    between = TableSpace("between", a, b, KeyRelation.ANY, N_SAMPLES, table=table)
+    return [2] * len(a.variable) + [4] * len(b.variable), [within, between], False
+
+
+def literals(rng):
+    side = replace(grid(rng, N_KEYS, 3), truth=np.array([0.0, 1.0, 1.0]))
+    other = replace(side, truth=np.array([0.0, 0.0, 1.0]))
+    return [3] * len(side.variable), [PairSpace("both", side, other, KeyRelation.ASCENDING, N_SAMPLES)], False
+
+
+def in_many_cells(rng):
+    """Variables that are in several samples and under several keys, as those of a graph of pages."""
+    cells = rng.permutation(N_KEYS * N_SAMPLES)[:150]
+    key, sample = np.divmod(cells, N_SAMPLES)
+    variable = (key + sample) % N_KEYS * 10 + rng.integers(0, 10, len(cells))
+    side = Side.of(N_KEYS, key, sample, variable, np.ones(3))
+    return [3] * 10 * N_KEYS, [table_space("edge", side, side, KeyRelation.ASCENDING)], False
+
+
+class World:
+    def __init__(self, make, seed=0):
+        rng = np.random.default_rng(seed)
+        cardinality, spaces, with_evidence = make(rng)
+        cardinality = np.array(cardinality, dtype=np.int32)
+        n = len(cardinality)
+        self.states = rng.integers(0, cardinality).astype(np.int32)
+        key = np.zeros(n, dtype=np.int32)  # a bias for each key, as `per` of a template
+        for space in spaces:
+            for side in space.sides:
+                key[side.variable] = side.key
+        groups, blocks = [], []
+        for k in np.unique(cardinality):
+            of_k = np.flatnonzero(cardinality == k).astype(np.int32)
+            features = Keyed(key[of_k], np.empty((0, 1)), N_KEYS)
+            if with_evidence:
+                features = Dense(rng.normal(size=(len(of_k), 2)))
+            groups.append(FactorGroup((of_k,), (int(k),), features, None, len(blocks)))
+            blocks.append(WeightBlock(f"bias{k}", features.n_features, int(k)))
+        if with_evidence:
+            scope = tuple(rng.integers(0, n - 50, (2, 60)).astype(np.int32))
+            groups.append(FactorGroup(scope, (3, 3), Ones(60), None, len(blocks)))
+            blocks.append(WeightBlock("pairs", 1, 9))
+        graph = FactorGraph(cardinality, tuple(groups), WeightLayout(tuple(blocks)))
+        roles = np.full(n, Role.FREE, dtype=np.int8)
+        self.problem = Problem(graph, roles, self.states, candidates=tuple(spaces))
+        self.base = blanket_graph(graph, roles, self.states)
+        self.empty = EdgeLikelihood.of(self.base, self.states, tuple(spaces))
+        everything = Chosen.everything(spaces)
+        order = rng.permutation(len(everything))
+        self.chosen, self.rest = (everything.only(part) for part in np.split(order, [len(everything) // 2]))
+        self.model = self.empty.having(self.chosen)
+        self.point = rng.normal(scale=0.5, size=self.model.n_base + self.n_weights(self.chosen))
+        self.trained = rng.random(n) < 0.6
+
+    def n_weights(self, chosen):
+        return sum(self.problem.candidates[s].patterns.shape[1] for s in chosen.space)
+
+    def expanded(self):
+        """The pseudo-likelihood of the graph with its chosen edges as factors, and our places of its weights."""
+        model, pairs, order = self.model, {}, [np.arange(self.model.n_base)]
+        starts = model.n_base + np.concatenate(
+            ([0], np.cumsum([self.n_weights(self.chosen.only([i])) for i in range(len(self.chosen))]))
+        )
+        for number, space in enumerate(self.problem.candidates):
+            places = self.chosen.places(number)
+            pairs[space.name] = self.chosen.pairs(places)
+            order += [starts[place] + np.arange(space.patterns.shape[1]) for place in places]
+        return self.problem.having(pairs).sum_of(Blankets()), np.concatenate(order)
+
+
+@pytest.fixture(
+    scope="module", params=[complete, missing, evidence, two_sorts, literals, in_many_cells], ids=lambda f: f.__name__
+)
+def world(request):
+    return World(request.param)
+
+
+def test_value_and_gradient_are_those_of_the_graph_with_its_edges(world):
+    objective, order = world.expanded()
+    value, gradient = objective(world.point[order])
+    found, found_gradient = world.model(world.point)
+    assert found == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found_gradient[order], gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_the_gradient_is_that_of_finite_differences(world, part):
+    model = replace(world.model, trained=world.trained) if part else world.model
+    _, gradient = model(world.point)
+    for at in np.random.default_rng(5).permutation(len(world.point))[:12]:
+        step = np.zeros(len(world.point))
+        step[at] = 1e-5
+        slope = (model(world.point + step)[0] - model(world.point - step)[0]) / 2e-5
+        assert gradient[at] == pytest.approx(slope, abs=1e-5)
+
+
+def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
+    part = replace(world.model, trained=world.trained)
+    value, gradient = part(world.point)
+    rest, rest_gradient = part.held_out()(world.point)
+    whole, whole_gradient = world.model(world.point)
+    assert value + rest == pytest.approx(whole, rel=1e-12)
+    np.testing.assert_allclose(gradient + rest_gradient, whole_gradient, atol=1e-9)
+    assert world.model.held_out() is None
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_gradients_of_edges_that_are_not_chosen_are_those_at_0(world, part):
+    model = replace(world.model, trained=world.trained) if part else world.model
+    longer = np.concatenate((world.point, np.zeros(world.n_weights(world.rest))))
+    _, gradient = model.having(world.chosen.joined(world.rest))(longer)
+    end = len(world.point)
+    for number in range(len(world.problem.candidates)):
+        places = world.rest.places(number)
+        found = model.edge_gradients(world.point, number, world.rest.pairs(places))
+        start = end + np.array([world.n_weights(world.rest.only(slice(place))) for place in places])
+        wanted = gradient[start[:, None] + np.arange(found.shape[1])]
+        np.testing.assert_allclose(found, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("part", [False, True])
+def test_counts_are_those_of_samples_that_meet(world, part):
+    model = replace(world.model, trained=world.trained) if part else world.model
+    for number, space in enumerate(world.problem.candidates):
+        pairs = space.every_pair()
+        found = model.edge_counts(number, pairs)
+        first, second, place = space.cells(pairs)
+        a, b = space.first.variable[first], space.second.variable[second]
+        counted = model.trained[a] & model.trained[b]
+        wanted = np.zeros_like(found)
+        np.add.at(wanted, (place, world.states[a] * len(space.second.truth) + world.states[b]), counted)
+        np.testing.assert_array_equal(found, wanted)
+        assert len(model.edge_counts(number, pairs[:0])) == 0
+
+
+def test_without_edges_it_is_the_base(world):
+    value, gradient = world.empty(world.point[: world.model.n_base])
+    objective = Problem(world.problem.graph, world.problem.roles, world.states).sum_of(Blankets())
+    wanted, wanted_gradient = objective(world.point[: world.model.n_base])
+    assert value == pytest.approx(wanted, rel=1e-12)
+    np.testing.assert_allclose(gradient, wanted_gradient, atol=1e-9)
+
+
+def test_literals_are_as_of_the_induced_likelihood():
+    world = World(literals)
+    induced = InducedLikelihood.of(world.base, world.states, world.problem.candidates).having(world.chosen)
+    value, gradient = induced(world.point)
+    found, found_gradient = world.model(world.point)
+    assert found == pytest.approx(value, rel=1e-12)
+    np.testing.assert_allclose(found_gradient, gradient, atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [complete, missing, two_sorts, literals], ids=lambda f: f.__name__)
+def test_curvature_is_not_less_than_the_hessian(make):
+    world = World(make)
+    point = np.zeros_like(world.point)  # where all states are equally likely, as `curvature` says of the base
+    bound = world.model.curvature()
+    for at in range(0, len(point), 3):
+        step = np.zeros(len(point))
+        step[at] = 1e-4
+        hessian = (world.model(point + step)[1][at] - world.model(point - step)[1][at]) / 2e-4
+        assert hessian - 1e-6 <= bound[at] <= 8 * hessian

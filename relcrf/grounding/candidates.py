@@ -1,7 +1,7 @@
-"""The candidates of a model on its tables: for each of their literals its cells, and what the keys mean.
+"""The candidates of a model on its tables: for each of their literals or terms its cells, and what the keys mean.
 
-A literal is grounded as a template of its own, with all names that are no keys of another literal. So a space costs its sides
-and not its pairs.
+A literal or term is grounded as a template of its own, with all names that are no keys of another. So a space costs its sides and
+not its pairs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from relcrf.data.bound import Bound
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.candidates import KeyRelation, PairSpace, Side, TableSpace
 from relcrf.graph.triples import Parent, Space, TripleSpace
 from relcrf.grounding.blocks import Block, BlockMaker, TemplateInfo
 from relcrf.grounding.collect import collect
@@ -24,16 +24,19 @@ from relcrf.grounding.derive import facts_of
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET, require
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys
-from relcrf.grounding.lower import lower_template
-from relcrf.grounding.patterns import state_patterns
+from relcrf.grounding.lower import LoweredTemplate, lower_template
+from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.split import MOST_LITERALS, Split, parents_of, split_candidates
 from relcrf.grounding.variables import VariableBlock
-from relcrf.language.render import expression
 from relcrf.model.spec import OpenDomain
 from relcrf.model.typing import Scope
 
+MOST_STATES = 4096
+"""Joint states of a table of candidates: 64 of each of two terms."""
+
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""Of one side: combined codes of the keys, of the samples, the variables, and the literal's truth in each state."""
+"""Of one side: combined codes of the keys, of the samples, the variables, and the literal's truth in each state, which is 1.0 in
+all states of a table's term."""
 
 MOST_NUMBERS = 1 << 62
 """Combinations of keys and samples that a number can tell apart."""
@@ -44,12 +47,14 @@ class CandidateSpace:
     """A space of pairs, or of triples as pairs of a composite and a literal, with the meaning of its keys.
 
     Args:
+        patterns: how each of `pairs.patterns` is spelt.
         numbers: for each side the combined codes of its keys, shape (n_keys,).
         coded: for each side, what the codes of its own keys stand for.
     """
 
     split: Split
     pairs: Space
+    patterns: tuple[str, ...]
     numbers: tuple[np.ndarray, ...]
     coded: tuple[CodedKeys, ...]
 
@@ -91,11 +96,9 @@ class CandidateSpace:
         pairs, kept = self.found(keys)
         # The keys that the data does not have keep their places among the weights.
         group = self.pairs.group(pairs, kept, len(keys), group_block)
-        template = self.split.template
-        info = TemplateInfo(
-            template.name, ("1",), (expression(template.over[0]),), KeyDictionary(None, keys), group.n_factors
-        )
-        return Block(self.pairs.weights(len(keys)), info, (group,), (template.name,), {template.name: group.n_factors})
+        name = self.pairs.name
+        info = TemplateInfo(name, ("1",), self.patterns, KeyDictionary(None, keys), group.n_factors)
+        return Block(self.pairs.weights(len(keys)), info, (group,), (name,), {name: group.n_factors})
 
 
 def ground_candidates(
@@ -105,7 +108,8 @@ def ground_candidates(
 
     Raises:
         BudgetError: where a side has more cells than the budget.
-        UsageError: where candidates are no pairs or triples of literals, or triples have no pairs to grow from.
+        UsageError: where candidates are neither pairs or triples of literals nor pairs of terms, or triples have no pairs to
+            grow from.
     """
     facts = facts_of(bound)
     templates = [t for t in facts.spec.templates if t.is_candidate]
@@ -147,10 +151,8 @@ def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budg
         found = list(collect(maker.engine, bound, coded, maker.places(lowered), size.rows, bound.dataset.storage))
         number = _joined([part.rows.key for part in found if part.rows.key is not None]).astype(np.int64)
         variable = _joined([part.rows.scope[0] for part in found])
-        truth = state_patterns(lowered, maker.values(lowered), {})
-        assert truth is not None, "a literal is a formula"
         key, sample = np.divmod(number, max(n_samples, 1))
-        cells.append((key, sample, variable, truth[:, 0]))
+        cells.append((key, sample, variable, _truth(split, lowered, maker)))
         own_keys.append(own)
     if len(cells) == MOST_LITERALS:
         cells = _meeting(cells)
@@ -167,15 +169,46 @@ def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budg
         numbers.append(codes)
     if math.prod(side.n_keys for side in sides) >= MOST_NUMBERS:
         raise _too_many(split)
-    name, options = split.template.name, split.template.options
+    name, l1, l2 = split.template.name, split.template.options.l1, split.template.options.l2
+    whole = lower_template(split.template, facts)
+    values = maker.values(whole)
+    patterns = pattern_names(whole, values)
     space: Space
     if len(sides) == MOST_LITERALS:
         first, second, third = sides
-        space = TripleSpace(name, first, second, third, relations, len(samples), (), options.l1, options.l2)
+        space = TripleSpace(name, first, second, third, relations, len(samples), l1=l1, l2=l2)
     else:
         first, second = sides
-        space = PairSpace(name, first, second, relations[0, 1], len(samples), options.l1, options.l2)
-    return CandidateSpace(split, space, tuple(numbers), tuple(own_keys))
+        space = PairSpace(name, first, second, relations[0, 1], len(samples), l1, l2)
+        if split.is_table:
+            space = TableSpace(**vars(space), table=_table(whole, values))
+    return CandidateSpace(split, space, patterns, tuple(numbers), tuple(own_keys))
+
+
+def _table(whole: LoweredTemplate, values: list[tuple[str, ...]]) -> np.ndarray:
+    """The patterns of a table, shape (n_joint_states, n_weights).
+
+    Raises:
+        UsageError: where it has more states than an edge can have.
+    """
+    states = math.prod(map(len, values))
+    if states > MOST_STATES:
+        message = (
+            f"the tables of candidates '{whole.template.name}' have {states:,} states, and {MOST_STATES:,} are the most"
+        )
+        raise UsageError(Diagnostic("E321", message, whole.template.span, "use literals, such as a.x == b.x and ..."))
+    tied = state_patterns(whole, values, {})
+    return np.eye(states) if tied is None else tied
+
+
+def _truth(split: Split, lowered: LoweredTemplate, maker: BlockMaker) -> np.ndarray:
+    """Of a literal in each state, shape (n_states,)."""
+    values = maker.values(lowered)
+    if split.is_table:
+        return np.ones(len(values[0]))
+    truth = state_patterns(lowered, values, {})
+    assert truth is not None, "a literal is a formula"
+    return truth[:, 0]
 
 
 def _meeting(cells: Sequence[Cells]) -> list[Cells]:

@@ -1,4 +1,4 @@
-"""Declarations of candidates taken apart into their literals, each of which is grounded as a template of its own."""
+"""Declarations of candidates taken apart into their literals or terms, each of which is grounded as a template of its own."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Split:
         places: for each key of `per`, its side and its place there.
         relations: of each two sides, which keys may stand together.
         sort: of the keys that relations compare.
+        is_table: the sides are random terms, and each joint state of them has a weight.
     """
 
     template: Template
@@ -45,6 +46,7 @@ class Split:
     places: tuple[tuple[int, int], ...]
     relations: Mapping[tuple[int, int], KeyRelation]
     sort: str
+    is_table: bool
 
     def literals(self, places: Sequence[int]) -> tuple[object, ...]:
         """Some of the literals, such that what equals this in another declaration has the same literals with the same keys,
@@ -76,17 +78,20 @@ def split_candidates(template: Template, scope: Scope) -> Split:
     """Candidates as two or three sides.
 
     Raises:
-        UsageError: where they are not two or three literals with keys of their own.
+        UsageError: where they are neither two or three literals nor two random terms, with keys of their own.
     """
 
     def refused(why: str) -> UsageError:
-        message = f"candidates '{template.name}' are no pairs of literals: {why}"
-        hint = "write over A and B, one random term in each, per a name of A and a name of B"
+        message = f"candidates '{template.name}' are no pairs of literals or terms: {why}"
+        hint = "write over A and B, or over A, B for a table; one random term in each, per a name of A and a name of B"
         return UsageError(Diagnostic("E391", message, template.span, hint))
 
-    literals = conjuncts(template.over[0])
-    if len(template.over) != 1 or len(literals) < 2:
+    is_table = len(template.over) > 1
+    literals = template.over if is_table else conjuncts(template.over[0])
+    if len(literals) < 2:
         raise refused("'over' is no conjunction")
+    if is_table and len(literals) > 2:
+        raise refused(f"'over' lists {len(literals)} of them, and a table is of two")
     if len(literals) > MOST_LITERALS:
         raise refused(f"'over' joins {len(literals)} of them, and {MOST_LITERALS} are the most")
     if template.by:
@@ -129,7 +134,7 @@ def split_candidates(template: Template, scope: Scope) -> Split:
         sample = tuple(Name(p.name) for p in own if p.name not in keys[k])
         name = f"{template.name}.{k + 1}"
         made.append(Template(name, own, (literal,), where, (*sides[k], *sample), span=template.span))
-    return Split(template, tuple(made), tuple(len(side) for side in sides), tuple(places), relations, sort)
+    return Split(template, tuple(made), tuple(len(side) for side in sides), tuple(places), relations, sort, is_table)
 
 
 def _number(literals: Sequence[Expression]) -> str:
@@ -156,7 +161,7 @@ def parents_of(split: Split, splits: Sequence[Split]) -> list[tuple[int, tuple[i
     """
     found = []
     for number, pairs in enumerate(splits):
-        if len(pairs.sides) == 2:
+        if len(pairs.sides) == 2 and not pairs.is_table:
             wanted = pairs.literals((0, 1))
             found += [(number, at) for at in permutations(range(3), 2) if split.literals(at) == wanted]
     if not found:

@@ -1,0 +1,114 @@
+"""Candidates with a table of weights: an edge has the factors of the template that is written for its keys, and no other."""
+
+import numpy as np
+import pytest
+from generated import generated
+from ground_graphs import engine_features, variable
+from hypothesis import given
+from hypothesis import strategies as st
+from random_models import DECLARATIONS, frames, naive_model, tables
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.errors import UsageError
+from relcrf.graph.candidates import KeyRelation, TableSpace
+from relcrf.grounding.ground import ground
+
+TABLES = [
+    "(a: E, v: W, w: W) where v < w over U(a, v), U(a, w) per v, w",
+    "(a: E, j: C, k: C) where j != k over Q(a, j), Q(a, k) per j, k",
+    "(a: E, j: C, k: C) where j < k over symmetric Q(a, j), Q(a, k) per k, j",
+    "(a: E, b: E) where a != b over a.d, b.d per a, b",
+    "(a: E, b: E) where a < b over symmetric a.d, b.d per a, b",
+    "(a: E, f: F) over f.d, a.l per a, f",
+    "(a: E, b: E, k: C) over a.d, Q(b, k) per a, k, b",
+    "(a: E, w: W, k: C) where a.t over Q(a, k), U(a, w) per w, k",
+    "(a: E, m: E, w: W, k: C) where R(a, m) over U(a, w), Q(m, k) per k, w",
+    "(a: E, b: E, c: E) where b < c and b.r > 0 over P(a, b), P(a, c) per b, c",
+]
+
+
+@generated(40)
+@given(tables(), st.sampled_from(TABLES), st.data())
+def test_an_edge_is_the_template_for_its_keys(data, text, draw):
+    model = relcrf.parse(f"{DECLARATIONS}candidates c{text}\n")
+    naive = naive_model(model.spec, *data)
+    if not naive.domains["W"]:
+        return
+    grounding = ground(bind(model.spec, relcrf.Dataset(frames(*data))))
+    (space,) = grounding.candidates
+    assert isinstance(space.pairs, TableSpace)
+    every = space.texts(space.pairs.every_pair())
+    assert len(set(every)) == len(every) == space.pairs.n_pairs
+    chosen = draw.draw(st.lists(st.sampled_from(every), unique=True)) if every else []
+    keys = (*chosen, tuple("stranger" for _ in model.spec.templates[-1].per))
+    placed = grounding.with_chosen({"c": keys})
+    (template,) = (t for t in model.spec.templates if t.is_candidate)
+    expected = sorted((key[0], scope) for scope, _, *key, _ in naive.factors(template) if key[0] in chosen)
+    info, found = placed.templates[-1], []
+    assert info.keys.values == keys
+    for group in placed.groups("c"):
+        assert group.n_patterns == len(info.patterns)
+        for n in range(group.n_factors):
+            ((key, _),) = engine_features(group.features, info, n)
+            found.append((key, tuple(variable(placed, int(place[n])) for place in group.scope)))
+    assert sorted(found) == expected
+
+
+def grounded(text, declarations=DECLARATIONS, **tables):
+    return relcrf.parse(f"{declarations}candidates c{text}\n").ground(relcrf.Dataset(tables)).candidates
+
+
+ROWS = "domain Node = open\ndomain Level = 1..3\nentity Row\npredict relation value(r: Row, n: Node): Level\n"
+WORLD = {
+    "row": {"id": ["r1", "r2"]},
+    "value": {"r": ["r1", "r1", "r1", "r2"], "n": ["n1", "n2", "n10", "n2"], "value": [1, 2, 3, 1]},
+}
+
+
+def test_what_the_weights_of_an_edge_speak_of():
+    over = "(r: Row, s: Node, t: Node) where s < t over {} value(r, s), value(r, t) per s, t l1 2.0"
+    (full,) = grounded(over.format(""), ROWS, **WORLD)
+    np.testing.assert_array_equal(full.pairs.patterns, np.eye(9))
+    assert full.patterns[:4] == ("1, 1", "1, 2", "1, 3", "2, 1")
+    assert full.pairs.relation == KeyRelation.ASCENDING and full.pairs.l1 == 2.0
+    assert [side.truth.shape for side in full.pairs.sides] == [(3,), (3,)]
+    assert full.texts(full.pairs.every_pair()) == (("n1", "n10"), ("n1", "n2"), ("n10", "n2"))
+    (tied,) = grounded(over.format("symmetric"), ROWS, **WORLD)
+    assert tied.patterns == ("1, 1", "1, 2", "1, 3", "2, 2", "2, 3", "3, 3")
+    assert tied.pairs.patterns.shape == (9, 6) and (tied.pairs.patterns.sum(axis=1) == 1).all()
+    assert tied.block((("n1", "n2"),)).weights.size == 6
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            "(r: Row, s: Node, t: Node, u: Node) over value(r, s), value(r, t), value(r, u) per s, t, u",
+            "lists 3 of them",
+        ),
+        ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s", "no key in 'per'"),
+        ("(r: Row, s: Node, t: Node) where s <= t over value(r, s), value(r, t) per s, t", "ties the keys"),
+        ("(r: Row, s: Node, t: Node) over value(r, s), value(r, t) per s, t by 2", "features in 'by'"),
+        ("(r: Row, s: Node) over value(r, s) per s", "no conjunction"),
+    ],
+)
+def test_what_is_no_pair_of_terms(line, why):
+    with pytest.raises(UsageError, match=rf"E391[\s\S]*{why}"):
+        grounded(line, ROWS, **WORLD)
+
+
+def test_tables_that_are_too_large():
+    text = "domain Wide = 1..65\nentity A { predict x : Wide }\n"
+    with pytest.raises(UsageError, match=r"E321[\s\S]*4,225 states"):
+        grounded("(a: A, b: A) where a < b over a.x, b.x per a, b", text, a={"id": ["p", "q"], "x": [1, 2]})
+
+
+def test_triples_do_not_grow_from_tables():
+    text = (
+        "t(r: Row, s: Node, t: Node, u: Node)"
+        " over value(r, s) == 1 and value(r, t) == 1 and value(r, u) == 1 per s, t, u\n"
+        "candidates p(r: Row, s: Node, t: Node) where s < t over value(r, s), value(r, t) per s, t"
+    )
+    with pytest.raises(UsageError, match="E393"):
+        grounded(text, ROWS, **WORLD)

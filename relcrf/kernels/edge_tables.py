@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, float64, int16, int32, int64, types
+from numba import float64, int16, int32, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
 
@@ -44,7 +44,7 @@ NODES = (read_only(LABELS), read_only(INDEX))
 
 @kernel()
 def _met(edges, edge, at, other):  # type: ignore[no-untyped-def]
-    """The next cells of an edge, from these places of its sides on, that are of one sample; the end of a side where there is none."""
+    """The next cells of an edge, from these places of its sides on, that are of one sample, if there are any."""
     stop, other_stop = edges.first_start[edges.first[edge] + 1], edges.second_start[edges.second[edge] + 1]
     while at < stop and other < other_stop:
         sample, other_sample = edges.first_sample[at], edges.second_sample[other]
@@ -98,18 +98,19 @@ def collect_tables(edges, states, state_start, residual, out):  # type: ignore[n
             at, other, meet = _met(edges, edge, at + 1, other + 1)
 
 
-@kernel((EDGES, read_only(LABELS), read_only(boolean[::1]), int64[:, :, ::1]))
-def count_states(edges, states, counted, out):  # type: ignore[no-untyped-def]
-    """Adds how often each joint state is met, where both ends are nodes that are counted.
+@kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
+def count_states(edges, labels, out):  # type: ignore[no-untyped-def]
+    """Adds how often each joint state is met, where both ends have a label.
 
     Args:
-        counted: shape (n_nodes,), bool. out: shape (n_edges, n_first_states, n_second_states).
+        labels: of each node, shape (n_nodes,), int16; -1 where it is not counted.
+        out: shape (n_edges, n_first_states, n_second_states).
     """
     for edge in range(len(edges.first)):
         at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
         at, other, meet = _met(edges, edge, at, other)
         while meet:
-            a, b = edges.first_node[at], edges.second_node[other]
-            if counted[a] and counted[b]:
-                out[edge, states[a], states[b]] += 1
+            x, y = labels[edges.first_node[at]], labels[edges.second_node[other]]
+            if x >= 0 and y >= 0:
+                out[edge, x, y] += 1
             at, other, meet = _met(edges, edge, at + 1, other + 1)

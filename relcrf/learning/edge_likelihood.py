@@ -13,9 +13,11 @@ import numpy as np
 
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import edge_tables
+from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels.threads import frozen
-from relcrf.learning.edge_cells import AbstractConditionals, CellConditionals, Edges, meetings
+from relcrf.learning.edge_cells import AbstractConditionals, CellConditionals, Edges
+from relcrf.learning.edge_columns import MOST_STATES, ColumnBase, ColumnConditionals
+from relcrf.learning.edge_counts import EdgeCounts
 from relcrf.learning.induced import AbstractGrowing, Chosen
 from relcrf.learning.likelihood import curvature
 
@@ -61,17 +63,25 @@ class EdgeLikelihood(AbstractGrowing):
 
     def having(self, chosen: Chosen) -> EdgeLikelihood:
         other = replace(self, chosen=chosen)
-        other.__dict__.update(_conditionals=self._conditionals)  # they do not depend on the edges
+        other.__dict__.update(
+            _columns=self._columns, _conditionals=self._conditionals
+        )  # they do not depend on the edges
         return other
 
     def held_out(self) -> EdgeLikelihood | None:
-        return None if self.trained.all() else replace(self, trained=~self.trained)
+        if self.trained.all():
+            return None
+        other = replace(self, trained=~self.trained)
+        other.__dict__.update(_columns=self._columns)
+        return other
 
     @property
     def n_base(self) -> int:
         return self.base.graph.layout.size
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        if not np.isfinite(point).all():
+            return np.nan, np.full(len(point), np.nan)
         weights, tables = self._split(point)
         value, base, joint = self._conditionals.value_and_gradient(weights, self.edges, tables)
         return value, np.concatenate((base, self.edges.gradient(joint)))
@@ -99,10 +109,8 @@ class EdgeLikelihood(AbstractGrowing):
         Returns:
             joint states row by row, shape (n, n_joint_states), int64.
         """
-        n_first, n_second = (len(side.truth) for side in self.spaces[space].sides)
-        out = np.zeros((len(pairs), n_first, n_second), dtype=np.int64)
-        edge_tables.count_states(meetings(self.spaces[space], pairs), self.states, frozen(self.trained, bool), out)
-        return out.reshape(len(pairs), n_first * n_second)
+        counts = self._counts[space](pairs)
+        return counts.reshape(len(pairs), counts.shape[1] * counts.shape[2])
 
     def curvature(self) -> np.ndarray:
         """An upper estimate of the Hessian's diagonal, shape (n_base + n_weights of the chosen,).
@@ -113,9 +121,8 @@ class EdgeLikelihood(AbstractGrowing):
         edges, out = self.edges, np.empty(int(self.edges.weight_start[-1]))
         for number, space in enumerate(self.spaces):
             places = self.chosen.places(number)
-            n_first, n_second = (len(side.truth) for side in space.sides)
-            counts = self.edge_counts(number, self.chosen.pairs(places)).reshape(-1, n_first, n_second)
-            patterns = space.patterns.reshape(n_first, n_second, -1)
+            counts = self._counts[number](self.chosen.pairs(places))
+            patterns = space.patterns.reshape(*counts.shape[1:], -1)
             squares = (
                 counts.sum(axis=1) @ np.ptp(patterns, axis=0) ** 2 + counts.sum(axis=2) @ np.ptp(patterns, axis=1) ** 2
             )
@@ -128,8 +135,23 @@ class EdgeLikelihood(AbstractGrowing):
         return Edges(self.spaces, self.chosen)
 
     @cached_property
+    def _counts(self) -> tuple[EdgeCounts, ...]:
+        return tuple(EdgeCounts.of(space, self.states, self.trained) for space in self.spaces)
+
+    @cached_property
+    def _columns(self) -> tuple[SampleColumns, ColumnBase | None] | None:
+        """The nodes as a table, and the potentials that its columns have in common; None where they are none."""
+        if self.base.cardinality.max(initial=0) > MOST_STATES:
+            return None
+        columns = SampleColumns.of(self.base.cardinality, self.spaces)
+        return None if columns is None else (columns, ColumnBase.of(self.base, columns))
+
+    @cached_property
     def _conditionals(self) -> AbstractConditionals:
-        return CellConditionals(self.base, self.states, frozen(self.trained, bool))
+        trained = frozen(self.trained, bool)
+        if self._columns is None:
+            return CellConditionals(self.base, self.states, trained)
+        return ColumnConditionals(self.base, *self._columns, self.states, trained)
 
     def _split(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The weights of the base, and the flat tables of the chosen edges."""

@@ -1,4 +1,4 @@
-"""The pseudo-likelihood with chosen edges out of spaces of tables, in both layouts, against the graph that has them as factors."""
+"""The pseudo-likelihood with edges out of spaces of tables, in both layouts, against the graph that has them as factors."""
 
 from dataclasses import replace
 
@@ -13,15 +13,18 @@ from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Keyed, Ones
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.learning.edge_cells import CellConditionals
+from relcrf.learning.edge_columns import ColumnConditionals
+from relcrf.learning.edge_counts import EdgeCounts
 from relcrf.learning.edge_likelihood import EdgeLikelihood
 from relcrf.learning.induced import Chosen, InducedLikelihood
 
 N_SAMPLES, N_KEYS = 37, 6
 
 
-def grid(rng, n_keys, k, first=0, share=1.0):
+def grid(rng, n_keys, k, first=0, share=1.0, n_samples=N_SAMPLES):
     """A side with a variable of k states of its own in each cell; a share of the cells is there."""
-    there = rng.random((n_keys, N_SAMPLES)) < share
+    there = rng.random((n_keys, n_samples)) < share
     key, sample = np.nonzero(there)
     # Variables are numbered by sample and not by key, as relations are.
     order = np.lexsort((key, sample))
@@ -30,9 +33,9 @@ def grid(rng, n_keys, k, first=0, share=1.0):
     return Side.of(n_keys, key, sample, variable, np.ones(k))
 
 
-def table_space(name, first, second, relation):
+def table_space(name, first, second, relation, n_samples=N_SAMPLES):
     k = len(first.truth) * len(second.truth)
-    return TableSpace(name, first, second, relation, N_SAMPLES, table=np.eye(k))
+    return TableSpace(name, first, second, relation, n_samples, table=np.eye(k))
 
 
 def complete(rng):
@@ -73,6 +76,12 @@ def in_many_cells(rng):
     variable = (key + sample) % N_KEYS * 10 + rng.integers(0, 10, len(cells))
     side = Side.of(N_KEYS, key, sample, variable, np.ones(3))
     return [3] * 10 * N_KEYS, [table_space("edge", side, side, KeyRelation.ASCENDING)], False
+
+
+def of_many_samples(rng):
+    """More than a kernel takes at a time, and more states than one vector has."""
+    side = grid(rng, N_KEYS, 11, share=0.9, n_samples=1100)
+    return [11] * len(side.variable), [table_space("edge", side, side, KeyRelation.ASCENDING, 1100)], False
 
 
 class World:
@@ -133,6 +142,51 @@ def world(request):
     return World(request.param)
 
 
+@pytest.mark.parametrize(
+    ("make", "layout", "shared"),
+    [
+        (complete, ColumnConditionals, True),
+        (missing, ColumnConditionals, True),
+        (two_sorts, ColumnConditionals, True),
+        (evidence, ColumnConditionals, False),
+        (in_many_cells, CellConditionals, False),
+    ],
+)
+def test_the_layout_is_that_of_the_data(make, layout, shared):
+    world = World(make)
+    found = world.model._conditionals
+    assert type(found) is layout
+    assert (getattr(found, "shared", None) is not None) == shared
+
+
+@pytest.mark.parametrize("make", [missing, evidence, two_sorts, of_many_samples], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("scale", [1.0, 1000.0])
+def test_both_layouts_give_the_same(make, scale):
+    world = World(make)
+    trained = np.random.default_rng(3).random(len(world.states)) < 0.6
+    trained[world.problem.candidates[0].first.variable[world.problem.candidates[0].first.sample < 9]] = False
+    fast = replace(world.model, trained=trained)
+    slow = replace(world.model, trained=trained)
+    slow.__dict__["_columns"] = None
+    assert type(fast._conditionals) is ColumnConditionals
+    assert type(slow._conditionals) is CellConditionals
+    value, gradient = fast(scale * world.point)
+    wanted, wanted_gradient = slow(scale * world.point)
+    assert value == pytest.approx(wanted, rel=1e-12)
+    np.testing.assert_allclose(gradient, wanted_gradient, atol=1e-9)
+    pairs = world.rest.pairs(world.rest.places(0))
+    found = fast.edge_gradients(scale * world.point, 0, pairs)
+    np.testing.assert_allclose(found, slow.edge_gradients(scale * world.point, 0, pairs), atol=1e-9)
+
+
+@pytest.mark.parametrize("make", [complete, in_many_cells], ids=lambda f: f.__name__)
+def test_what_is_no_number_gives_none(make):
+    world = World(make)
+    world.point[-1] = np.inf
+    value, gradient = world.model(world.point)
+    assert np.isnan(value) and np.isnan(gradient).all()
+
+
 def test_value_and_gradient_are_those_of_the_graph_with_its_edges(world):
     objective, order = world.expanded()
     value, gradient = objective(world.point[order])
@@ -189,6 +243,22 @@ def test_counts_are_those_of_samples_that_meet(world, part):
         np.add.at(wanted, (place, world.states[a] * len(space.second.truth) + world.states[b]), counted)
         np.testing.assert_array_equal(found, wanted)
         assert len(model.edge_counts(number, pairs[:0])) == 0
+
+
+def test_few_cells_are_not_packed():
+    """As of 500 keys of which each has a cell in 10,000 samples."""
+    rng = np.random.default_rng(4)
+    n, n_samples = 500, 10_000
+    side = Side.of(n, np.arange(n), rng.integers(0, 3, n), np.arange(n), np.ones(2))
+    space = table_space("edge", side, side, KeyRelation.ASCENDING, n_samples)
+    states = rng.integers(0, 2, n)
+    counts = EdgeCounts.of(space, states, np.ones(n, dtype=bool))
+    assert counts.packed is None
+    pairs = space.every_pair()
+    meet = side.sample[pairs[:, 0]] == side.sample[pairs[:, 1]]
+    wanted = np.zeros((len(pairs), 2, 2))
+    wanted[np.arange(len(pairs)), states[pairs[:, 0]], states[pairs[:, 1]]] = meet
+    np.testing.assert_array_equal(counts(pairs), wanted)
 
 
 def test_without_edges_it_is_the_base(world):

@@ -1,0 +1,217 @@
+"""Softmax regressions of columns on each other: the conditionals of variables in a table of samples by columns, where an edge
+between two columns has one table of weights for all samples.
+
+A block of samples stays in the nearest cache from the scores to the gradients. Each sample has a row of numbers, one for each
+state of the column. What an edge adds to it is a row of its table, which the other column's state selects; the gradient of that
+row is the sum of the rows of residuals under that state. Rows are added as whole vectors, and nothing is one-hot. Between the
+two the rows stand by state, so that exponentials run over samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from llvmlite import ir
+from numba import boolean, float64, int8, int32, int64, types
+from numba.extending import intrinsic
+
+from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.vector_math import exp, log
+
+U = np.uint64
+"""Indices without a sign; see `forest.py`."""
+
+ONE = U(1)
+
+BLOCK = U(512)
+"""Samples at a time: their rows, of 8 states, are 32 KiB."""
+
+ROW = 8
+"""Rows are whole vectors of so many float64. LLVM makes several of one where the machine's are shorter."""
+
+VECTOR = U(ROW)
+
+
+class Columns(NamedTuple):
+    """A table of variables.
+
+    Args:
+        n_states: of each column, shape (n_columns,), int32.
+        states: the labels, shape (n_columns, n_samples), int8; -1 where there is no variable.
+        labels: those that are trained on; -1 elsewhere. The same shape.
+        node, state_start: each variable's node, of the same shape, int32, and where its states begin in flat tables; both empty
+            where all variables of a column have the same potentials.
+    """
+
+    n_states: np.ndarray
+    states: np.ndarray
+    labels: np.ndarray
+    node: np.ndarray
+    state_start: np.ndarray
+
+
+class Incidence(NamedTuple):
+    """The edges of each column.
+
+    Args:
+        start: where those of each column begin, shape (n_columns + 1,), int64.
+        other: the column at their other end, shape (n,), int32.
+        row: where the rows of a table for its states begin, after one of zeros for no state, shape (n,), int64.
+    """
+
+    start: np.ndarray
+    other: np.ndarray
+    row: np.ndarray
+
+
+FLAT, TABLE, INDEX = float64[::1], float64[:, ::1], int64[::1]
+LABELS = read_only(int8[:, ::1])
+COLUMNS = types.NamedTuple([read_only(int32[::1]), LABELS, LABELS, read_only(int32[:, ::1]), read_only(INDEX)], Columns)
+INCIDENCE = types.NamedTuple([read_only(INDEX), read_only(int32[::1]), read_only(INDEX)], Incidence)
+
+
+def _vector(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+    """A pointer to a row of an array from an index on."""
+    data = context.make_array(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(ir.DoubleType(), ROW).as_pointer())
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _add_row(typing_context: Any, out: Any, at: Any, values: Any, start: Any) -> Any:
+    """`out[at : at + ROW] += values[start : start + ROW]` of flat arrays that do not overlap; indices are uint64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        left = _vector(context, builder, out, arguments[0], arguments[1])
+        right = _vector(context, builder, values, arguments[2], arguments[3])
+        builder.store(builder.fadd(builder.load(left, align=8), builder.load(right, align=8)), left, align=8)
+        return context.get_dummy_value()
+
+    return types.void(out, types.uint64, values, types.uint64), generate
+
+
+@kernel()
+def _add_tables(columns, acting, c, begin, n, tables, width, rows):  # type: ignore[no-untyped-def]
+    """Adds to n samples' rows what the edges of a column say."""
+    for at in range(U(acting.start[c]), U(acting.start[c + ONE])):
+        other, first = U(acting.other[at]), acting.row[at] + 1
+        for i in range(n):
+            row = U(first + columns.states[other, begin + i]) * width
+            for x in range(U(0), width, VECTOR):
+                _add_row(rows, i * width + x, tables, row + x)
+
+
+@kernel()
+def _collect_tables(columns, asked, c, begin, n, rows, width, gradient):  # type: ignore[no-untyped-def]
+    """The adjoint: adds n samples' rows to the gradients of the edges of a column."""
+    for at in range(U(asked.start[c]), U(asked.start[c + ONE])):
+        other, first = U(asked.other[at]), asked.row[at] + 1
+        for i in range(n):
+            row = U(first + columns.states[other, begin + i]) * width
+            for x in range(U(0), width, VECTOR):
+                _add_row(gradient, row + x, rows, i * width + x)
+
+
+@kernel(fastmath={"contract"})
+def _residuals(labels, n, k, width, rows, scores, top, loss):  # type: ignore[no-untyped-def]
+    """Makes scores residuals: of each state its probability less 1 at the label, 0 where there is none.
+
+    Args:
+        labels: of n samples. rows: their scores; then residuals.
+        scores: overwritten by probabilities by state, shape (k, BLOCK); top, loss: overwritten, shape (BLOCK,): minus the log
+            probabilities of labels are in `loss`.
+    """
+    for x in range(k):
+        for i in range(n):
+            scores[x, i] = rows[i * width + x]
+    for i in range(n):
+        top[i] = scores[0, i]
+    for x in range(ONE, k):
+        for i in range(n):
+            top[i] = scores[x, i] if scores[x, i] > top[i] else top[i]
+    for i in range(n):
+        loss[i] = 0.0
+    for x in range(k):
+        for i in range(n):
+            scores[x, i] = exp(scores[x, i] - top[i])
+            loss[i] += scores[x, i]
+    for i in range(n):
+        top[i] -= rows[i * width + U(max(labels[i], 0))]
+    for i in range(n):
+        total = loss[i]
+        known = labels[i] >= 0
+        loss[i] = top[i] + log(total) if known else 0.0
+        top[i] = 1.0 / total if known else 0.0
+    for x in range(k):
+        for i in range(n):
+            scores[x, i] *= top[i]
+            rows[i * width + x] = scores[x, i]
+    for i in range(n):
+        if labels[i] >= 0:
+            rows[i * width + U(labels[i])] -= 1.0
+
+
+@kernel(fastmath={"contract", "reassoc", "nsz"})
+def _total(values, n):  # type: ignore[no-untyped-def]
+    """The sum of the first n numbers."""
+    total = 0.0
+    for i in range(n):
+        total += values[i]
+    return total
+
+
+@kernel(
+    (COLUMNS, INCIDENCE, INCIDENCE, boolean, int64, int64, read_only(TABLE), read_only(FLAT), FLAT, FLAT, TABLE, FLAT)
+)
+def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient):  # type: ignore[no-untyped-def]
+    """Values and gradients of the columns lo..hi-1: of all, or only of those with an edge that is asked for.
+
+    Args:
+        every: whether of all.
+        base: log potentials of each column's states, shape (n_columns, width); the width is a multiple of `ROW`.
+        tables: flat rows of tables of the acting edges, a row after the other.
+        flat: where nodes are given, their log potentials, in addition to those of columns; then residuals. Else empty.
+        value: of each column, minus the sum of log conditionals; overwritten.
+        of_base: gradients of the base's, shape (n_columns, width); overwritten.
+        gradient: of the rows of the asked edges, as `tables`; added to. Gradients for no state are of no use.
+    """
+    width, n_samples = U(base.shape[1]), U(columns.states.shape[1])
+    rows, scores = np.empty(BLOCK * width), np.empty((width, BLOCK))
+    top, loss = np.empty(BLOCK), np.empty(BLOCK)
+    seen = np.empty(width)
+    for c in range(U(lo), U(hi)):
+        if not every and asked.start[c] == asked.start[c + ONE]:
+            continue
+        k = U(columns.n_states[c])
+        value[c] = 0.0
+        of_base[c, :] = 0.0
+        seen[:] = 0.0
+        for begin in range(U(0), n_samples, BLOCK):
+            n = min(BLOCK, n_samples - begin)
+            for i in range(n):
+                for x in range(width):
+                    rows[i * width + x] = base[c, x]
+            if len(flat):
+                for i in range(n):
+                    node = columns.node[c, begin + i]
+                    if node >= 0:
+                        for x in range(k):
+                            rows[i * width + x] += flat[U(columns.state_start[node]) + x]
+            _add_tables(columns, acting, c, begin, n, tables, width, rows)
+            labels = columns.labels[c, begin : begin + n]
+            _residuals(labels, n, k, width, rows, scores, top, loss)
+            value[c] += _total(loss, n)
+            for x in range(k):
+                of_base[c, x] += _total(scores[x], n)
+            for i in range(n):
+                if labels[i] >= 0:
+                    seen[U(labels[i])] += 1.0
+            if len(flat):
+                for i in range(n):
+                    node = columns.node[c, begin + i]
+                    if node >= 0:
+                        for x in range(k):
+                            flat[U(columns.state_start[node]) + x] = rows[i * width + x]
+            _collect_tables(columns, asked, c, begin, n, rows, width, gradient)
+        for x in range(k):
+            of_base[c, x] -= seen[x]

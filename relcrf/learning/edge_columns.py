@@ -1,0 +1,257 @@
+"""Edges with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.graph.sample_columns import SampleColumns
+from relcrf.kernels import edge_columns
+from relcrf.kernels.edge_columns import ROW, Columns, Incidence
+from relcrf.kernels.threads import frozen, in_runs
+from relcrf.learning.edge_cells import AbstractConditionals, Edges
+
+MOST_STATES = 127
+"""That a label of 8 bits tells apart."""
+
+CHUNK = 1 << 16
+"""Nodes whose tables are compared at a time."""
+
+SOFTMAX_WORK = 4
+"""What a column's probabilities take of a sample, when what an edge takes is 1."""
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBase:
+    """A graph whose nodes have the same potentials in all samples, under any weights, as the graph of one node of each column.
+
+    Args:
+        graph: the nodes that stand for columns.
+        node: which of them stands for each column, shape (n_columns,).
+    """
+
+    graph: ReducedGraph
+    node: np.ndarray
+
+    @classmethod
+    def of(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnBase | None:
+        """None where some node has other potentials than another of its column.
+
+        Potentials are linear in the weights: those that are the same under weights drawn at random always are.
+        """
+        found = cls.standing(base, columns)
+        weights = np.random.default_rng(0).normal(size=base.graph.layout.size)
+        own = found.graph.node_log_potentials(weights)
+        stands = np.empty(base.n_nodes, dtype=np.int32)
+        for node, column in zip(found.node, columns.node, strict=True):
+            stands[column[column >= 0]] = node
+        for first in range(0, base.n_nodes, CHUNK):
+            nodes = slice(first, first + CHUNK)
+            sizes = base.cardinality[nodes]
+            inside = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+            like = own[np.repeat(found.graph.state_start[stands[nodes]], sizes) + inside]
+            if not np.array_equal(like, base.node_log_potentials(weights, first, first + len(sizes))):
+                return None
+        return found
+
+    @classmethod
+    def standing(cls, base: ReducedGraph, columns: SampleColumns) -> ColumnBase:
+        """With one node of each column, whatever the others are; of a column without nodes, the graph's first."""
+        nodes, node = np.unique(np.maximum(columns.node.max(axis=1, initial=-1), 0), return_inverse=True)
+        place = np.full(base.n_nodes, -1, dtype=np.int32)
+        place[nodes] = np.arange(len(nodes))
+        kept = [(terms, np.flatnonzero(place[terms.target] >= 0)) for terms in base.node_terms]
+        cardinality = base.cardinality[nodes]
+        graph = replace(
+            base,
+            variables=base.variables[nodes],
+            cardinality=cardinality,
+            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            node_terms=tuple(terms.take(at, place[terms.target[at]]) for terms, at in kept if len(at)),
+        )
+        return cls(graph, node)
+
+    @property
+    def n_states(self) -> np.ndarray:
+        """Of each column."""
+        return np.asarray(self.graph.cardinality[self.node])
+
+    def _cells(self, width: int) -> tuple[np.ndarray, np.ndarray]:
+        """Which numbers of rows of a width, one for each column, are states, and their places in flat tables."""
+        at = self.graph.state_start[self.node][:, None] + np.arange(width)
+        there = np.arange(width) < self.n_states[:, None]
+        return there, at[there]
+
+    def log_potentials(self, weights: np.ndarray, width: int) -> np.ndarray:
+        """Of the columns' states, shape (n_columns, width); 0 for what is no state."""
+        there, at = self._cells(width)
+        out = np.zeros(there.shape)
+        out[there] = self.graph.node_log_potentials(weights)[at]
+        return out
+
+    def counts(self, rows: np.ndarray) -> np.ndarray:
+        """The adjoint of `log_potentials`: the gradient of the weights, shape (layout.size,)."""
+        there, at = self._cells(rows.shape[1])
+        out = np.zeros(self.graph.graph.layout.size)
+        self.graph.add_node_counts(np.bincount(at, rows[there], int(self.graph.state_start[-1])), out)
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeRows:
+    """Tables of edges as the rows that a column's states select, for each of both ends, one after the other.
+
+    Args:
+        edges: all that have tables.
+        of_sides: see `SampleColumns`.
+        width: of rows.
+    """
+
+    edges: Edges
+    of_sides: tuple[tuple[np.ndarray, ...], ...]
+    width: int
+
+    @cached_property
+    def start(self) -> np.ndarray:
+        """Where each edge's rows begin, shape (n_edges + 1,): one of no state, those of the second end's states, the same of the
+        first's."""
+        sizes = [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
+        of_edges = np.array(sizes, dtype=np.int64)[self.edges.chosen.space]
+        return np.concatenate(([0], np.cumsum(of_edges)))
+
+    def _parts(self) -> Iterator[tuple[np.ndarray, tuple[int, int, int], np.ndarray, np.ndarray]]:
+        """Of each space with edges: the places of their entries in flat tables, the tables' shape, and the rows that the second
+        end's states select, and the first's."""
+        chosen = self.edges.chosen
+        for number, space in enumerate(self.edges.spaces):
+            places = chosen.places(number)
+            if len(places):
+                n_first, n_second = (len(side.truth) for side in space.sides)
+                first = self.start[places, None] + 1
+                cells = self.edges.table_start[places, None] + np.arange(n_first * n_second)
+                second = first + n_second + 1
+                yield cells, (len(places), n_first, n_second), first + np.arange(n_second), second + np.arange(n_first)
+
+    def rows(self, tables: np.ndarray) -> np.ndarray:
+        """From flat tables, flat."""
+        out = np.zeros((int(self.start[-1]), self.width))
+        for cells, (n, n_first, n_second), by_second, by_first in self._parts():
+            part = tables[cells].reshape(n, n_first, n_second)
+            out[by_second, :n_first] = part.transpose(0, 2, 1)
+            out[by_first, :n_second] = part
+        return out.ravel()
+
+    def tables(self, rows: np.ndarray) -> np.ndarray:
+        """The adjoint of `rows`."""
+        out, rows = np.empty(int(self.edges.table_start[-1])), rows.reshape(-1, self.width)
+        for cells, (_, n_first, n_second), by_second, by_first in self._parts():
+            part = rows[by_second, :n_first].transpose(0, 2, 1) + rows[by_first, :n_second]
+            out[cells] = part.reshape(cells.shape)
+        return out
+
+    def incidence(self, n_columns: int) -> Incidence:
+        """The edges of each column."""
+        chosen = self.edges.chosen
+        ends, rows = np.zeros((2, len(chosen)), dtype=np.int64), np.stack((self.start[:-1], self.start[:-1]))
+        for number, (space, of_sides) in enumerate(zip(self.edges.spaces, self.of_sides, strict=True)):
+            places = chosen.places(number)
+            ends[0, places] = of_sides[0][chosen.first[places]]
+            ends[1, places] = of_sides[1][chosen.second[places]]
+            rows[1, places] += 1 + len(space.second.truth)
+        order = np.argsort(ends.ravel(), kind="stable")
+        start = np.concatenate(([0], np.cumsum(np.bincount(ends.ravel(), minlength=n_columns))))
+        other = ends[::-1].ravel()[order]
+        return Incidence(frozen(start, np.int64), frozen(other, np.int32), frozen(rows.ravel()[order], np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnConditionals(AbstractConditionals):
+    """Of nodes in a table, a block of samples at a time; where those of a column are alike, no tables of all are in memory.
+
+    Args:
+        base: each node with its factors at its neighbours' labels (`blanket_graph`), but for the edges.
+        columns: its nodes as a table.
+        shared: the potentials of columns; None where nodes have their own.
+        states: the labels, shape (n_nodes,).
+        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+    """
+
+    base: ReducedGraph
+    columns: SampleColumns
+    shared: ColumnBase | None
+    states: np.ndarray
+    trained: np.ndarray
+
+    @cached_property
+    def _columns(self) -> Columns:
+        node, there = self.columns.node, self.columns.node >= 0
+        states = np.where(there, self.states.astype(np.int8)[node], np.int8(-1))
+        labels = states if self.trained.all() else np.where(there & self.trained[node], states, np.int8(-1))
+        starts = self.base.state_start
+        if self.shared is not None:  # then samples are neighbours within themselves alone
+            asked = (labels >= 0).any(axis=0)
+            if not asked.all():
+                states, labels = states[:, asked], labels[:, asked]
+            node, starts = np.empty((0, 0)), np.empty(0)
+        return Columns(
+            frozen(self._standing.n_states, np.int32),
+            frozen(states, np.int8),
+            frozen(labels, np.int8),
+            frozen(node, np.int32),
+            frozen(starts, np.int64),
+        )
+
+    @cached_property
+    def _standing(self) -> ColumnBase:
+        return ColumnBase.standing(self.base, self.columns) if self.shared is None else self.shared
+
+    @cached_property
+    def _width(self) -> int:
+        return ROW * -(-int(self.base.cardinality.max()) // ROW)
+
+    def value_and_gradient(
+        self, weights: np.ndarray, edges: Edges, tables: np.ndarray
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        rows = self._rows(edges)
+        value, of_base, flat, gradient = self._sweep(weights, rows, tables, rows, every=True)
+        if self.shared is not None:
+            counts = self.shared.counts(of_base)
+        else:
+            counts = np.zeros(self.base.graph.layout.size)
+            self.base.add_node_counts(flat, counts)
+        return float(value.sum()), counts, rows.tables(gradient)
+
+    def gradient(self, weights: np.ndarray, edges: Edges, tables: np.ndarray, asked: Edges) -> np.ndarray:
+        rows = self._rows(asked)
+        return rows.tables(self._sweep(weights, self._rows(edges), tables, rows, every=False)[3])
+
+    def _rows(self, edges: Edges) -> EdgeRows:
+        return EdgeRows(edges, self.columns.of_sides, self._width)
+
+    def _sweep(
+        self, weights: np.ndarray, acting: EdgeRows, tables: np.ndarray, asked: EdgeRows, every: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What `edge_columns.sweep` overwrites: values, gradients of columns, flat residuals, and gradients of rows."""
+        columns = self._columns
+        n_columns = len(columns.states)
+        n_samples = columns.states.shape[1]
+        if self.shared is None:
+            base, flat = np.zeros((n_columns, self._width)), self.base.node_log_potentials(weights)
+        else:
+            base, flat = self.shared.log_potentials(weights, self._width), np.empty(0)
+        value, of_base = np.empty(n_columns), np.empty((n_columns, self._width))
+        gradient = np.zeros(int(asked.start[-1]) * self._width)
+        by_column, of_asked = acting.incidence(n_columns), asked.incidence(n_columns)
+        base, rows = frozen(base, np.float64), frozen(acting.rows(tables), np.float64)
+
+        def run(lo: int, hi: int) -> None:
+            edge_columns.sweep(columns, by_column, of_asked, every, lo, hi, base, rows, flat, value, of_base, gradient)
+
+        n_edges, n_asked = np.diff(by_column.start), np.diff(of_asked.start)
+        work = (SOFTMAX_WORK + n_edges + n_asked) * (n_samples if every else n_samples * (n_asked > 0))
+        list(in_runs(work, run))
+        return value, of_base, flat, gradient

@@ -1,0 +1,94 @@
+"""How often the ends of candidate edges have each pair of labels: counted for the edges that are asked for, and no others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from relcrf.graph.candidates import PairSpace, Side
+from relcrf.kernels import edge_tables, packed_counts
+from relcrf.kernels.threads import frozen, in_runs
+from relcrf.learning.edge_cells import meetings
+
+MOST_WORDS = 4
+"""Of 64 bits for each cell, above which a side is not packed: there cells are so few that they are merged faster."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackedSide:
+    """The labels of a side's cells as bits; see `kernels.packed_counts`.
+
+    Args:
+        planes: shape (n_keys, n_states, n_words), uint64.
+        totals: bits of each plane, shape (n_keys, n_states), int64.
+    """
+
+    planes: np.ndarray
+    totals: np.ndarray
+
+    @classmethod
+    def of(cls, side: Side, n_samples: int, labels: np.ndarray) -> PackedSide:
+        """From the label of each node, shape (n_nodes,); -1 where it is not counted."""
+        shape = (side.n_keys, len(side.truth), words(n_samples))
+        planes, totals = np.zeros(shape, dtype=np.uint64), np.zeros(shape[:2], dtype=np.int64)
+        cells = frozen(side.start, np.int64), frozen(side.sample, np.int32), frozen(labels[side.variable], np.int16)
+        packed_counts.pack(*cells, planes, totals)
+        return cls(frozen(planes, np.uint64), frozen(totals, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeCounts:
+    """Of one space.
+
+    Args:
+        space: whose sides have nodes as variables.
+        labels: of each node, shape (n_nodes,), int16; -1 where it is not counted.
+        packed: its sides; None where they have few cells.
+    """
+
+    space: PairSpace
+    labels: np.ndarray
+    packed: tuple[PackedSide, PackedSide] | None
+
+    @classmethod
+    def of(cls, space: PairSpace, states: np.ndarray, counted: np.ndarray) -> EdgeCounts:
+        """Of the nodes that are `counted`, shape (n_nodes,), bool."""
+        labels = frozen(np.where(counted, states, -1), np.int16)
+        first, second = space.sides
+        for side in space.sides:
+            if side.n_keys * len(side.truth) * words(space.n_samples) > MOST_WORDS * len(side.variable):
+                return cls(space, labels, None)
+        packed = PackedSide.of(first, space.n_samples, labels)
+        alike = len(first.truth) == len(second.truth) and all(map(np.array_equal, first.arrays, second.arrays))
+        return cls(space, labels, (packed, packed if alike else PackedSide.of(second, space.n_samples, labels)))
+
+    def __call__(self, pairs: np.ndarray) -> np.ndarray:
+        """Joint states of pairs of keys, shape (n, 2); shape (n, n_first_states, n_second_states), int64."""
+        n_states = tuple(len(side.truth) for side in self.space.sides)
+        out = np.zeros((len(pairs), *n_states), dtype=np.int64)
+        if self.packed is None:
+            edge_tables.count_states(meetings(self.space, pairs), self.labels, out)
+            return out
+        first, second = self.packed
+        keys = [frozen(key, np.int64) for key in pairs.T]
+
+        def run(lo: int, hi: int) -> None:
+            packed_counts.count_pairs(
+                keys[0][lo:hi],
+                keys[1][lo:hi],
+                self.space.n_samples,
+                first.planes,
+                first.totals,
+                second.planes,
+                second.totals,
+                out[lo:hi],
+            )
+
+        list(in_runs(np.full(len(pairs), words(self.space.n_samples) * n_states[0] * n_states[1]), run))
+        return out
+
+
+def words(n_samples: int) -> int:
+    """Of 64 bits that have one for each sample."""
+    return -(-n_samples // 64)

@@ -170,6 +170,8 @@ def test_it_runs() -> None:
         lambda m, page, a: m.rule(a.spam, 2.0, hard=True),
         lambda m, page, a: m.template("t", a).over(a.spam).options(l2="much"),
         lambda m, page, a: m.template("t", a).over(a.spam).options(fixed="no"),
+        lambda m, page, a: m.template("t", a).over(a.spam).init(),
+        lambda m, page, a: m.template("t", a).over(a.spam).options(init=(0.5, None)),
         lambda m, page, a: (m.template("t", a), m.drop("t"))[0].over(a.spam),
     ],
 )
@@ -189,4 +191,7 @@ def test_numpy_numbers_and_dates() -> None:
         a.length < np.float64(2.5), a.length > np.int64(-3), a.seen > datetime.date(2024, 1, 31)
     ).over(a.spam).l2(np.float64(1)).init(-2).weights("w").l1(0)
     m.template("u", a).over(a.spam).weights("w")
+    m.template("v", a).over(a.spam).init(np.float64(0.5), -1)
+    m.template("z", a).over(a.spam).options(init=[0.25])
+    assert [t.options.init for t in m.build().spec.templates] == [-2.0, None, (0.5, -1.0), 0.25]
     assert 'a.length < 2.5 and a.length > -3 and a.seen > "2024-01-31"' in str(m.build())

@@ -12,6 +12,9 @@ from relcrf.language.render import declaration
 from relcrf.model.expressions import Expression, Name, Text, conjoined, conjuncts, names_in, with_constants
 from relcrf.model.spec import ModelSpec, Template
 
+_TOLD = {"gain": ".4g", "support": ".0f"}
+"""Vectors of what a candidate is worth, and how their numbers are written."""
+
 
 def require_exportable(spec: ModelSpec) -> None:
     """Refuses models whose candidates have things as keys, before any work is done.
@@ -31,8 +34,9 @@ def require_exportable(spec: ModelSpec) -> None:
 def exported(learned: LearnedModel) -> str:
     """The text of the model with each chosen candidate as a template of its own, in the place of the candidates.
 
-    Its weight is where learning starts; what it gains and how often it holds are comments, see `structure/gains.py`. Weights
-    of the other templates are in the run folder alone. For which models see `require_exportable`.
+    Its weights are where learning starts. Comments say what it gains and how often it holds, see `structure/gains.py`, where the
+    backend tells that, and of a table its strength, the norm of its weights. Weights of the other templates are in the run
+    folder alone. For which models see `require_exportable`.
     """
     spec = learned.spec.flat()
     taken = {node.name for node in spec.templates}
@@ -52,14 +56,18 @@ def _chosen(node: Template, learned: LearnedModel, taken: set[str]) -> list[str]
         return []
     ((block, info),) = found
     assert info.keys is not None
-    weights, gains, supports = (
-        learned.layout.matrix(learned.vectors[name], block)[:, 0] for name in ("weights", "gain", "support")
-    )
+    weights = learned.layout.matrix(learned.vectors["weights"], block)
+    worth = {name: learned.layout.matrix(learned.vectors[name], block) for name in _TOLD if name in learned.vectors}
+    strengths = np.linalg.norm(weights, axis=1)
     texts = []
-    for number, key in enumerate(np.lexsort((np.arange(len(weights)), -np.abs(weights)))):
+    for number, key in enumerate(np.argsort(-strengths, kind="stable")):
         template = _with_key(node, info.keys.values[key], _free_name(f"{node.name}_{number + 1}", taken))
-        template = replace(template, options=replace(node.options, init=round(float(weights[key]), 6)))
-        texts.append(f"{declaration(template)}  # gain {gains[key]:.4g}, support {supports[key]:.0f}")
+        starts = tuple(round(float(weight), 6) for weight in weights[key])
+        init = starts if len(starts) > 1 else starts[0]
+        said = [f"strength {strengths[key]:.4g}"] if len(starts) > 1 else []
+        said += [f"{name} {matrix[key, 0]:{_TOLD[name]}}" for name, matrix in worth.items()]
+        text = declaration(replace(template, options=replace(node.options, init=init)))
+        texts.append(f"{text}  # {', '.join(said)}" if said else text)
     return texts
 
 

@@ -16,7 +16,7 @@ from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.candidates import PairSpace, TableSpace
 from relcrf.graph.reduction import Role
 from relcrf.graph.triples import Space, TripleSpace
 from relcrf.inference.result import Observer, silent
@@ -104,6 +104,7 @@ class TrMrfBackend(AbstractBackend):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
+        _require_literals(problem.candidates)
         pairs = _pairs(problem.candidates) if self.structure == "full" else ()
         if self.structure != "cfi":
             _require_room(problem.candidates, self.structure)
@@ -245,6 +246,19 @@ class TrMrfBackend(AbstractBackend):
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
+
+
+def _require_literals(spaces: tuple[Space, ...]) -> None:
+    """Refuses spaces of tables.
+
+    Raises:
+        UsageError: where there is one.
+    """
+    for space in spaces:
+        if isinstance(space, TableSpace):
+            message = f"backend '{TrMrfBackend.name}' chooses literals, and candidates '{space.name}' are tables"
+            hint = "use --backend grafting, or join two literals in 'over' by 'and'"
+            raise UsageError(Diagnostic("E396", message, hint=hint))
 
 
 def _pairs(spaces: tuple[Space, ...]) -> tuple[PairSpace, ...]:

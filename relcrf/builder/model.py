@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias
 
@@ -335,9 +335,9 @@ class TemplateHandle:
         """`init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
         return self._with(options=replace(self._template.options, **_checked(options)))
 
-    def init(self, value: float) -> TemplateHandle:
-        """Where learning starts."""
-        return self.options(init=value)
+    def init(self, *values: float) -> TemplateHandle:
+        """Where learning starts: a number for all weights, or one for each pattern."""
+        return self.options(init=values)
 
     def fixed(self) -> TemplateHandle:
         """Learning leaves the weights where they start."""
@@ -387,11 +387,22 @@ def _checked(given: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in known:
             raise refused(f"a template has no option '{name}'", suggestion(name, known) or f"there is {listing(known)}")
+        if name == "init" and isinstance(value, list | tuple):
+            out[name] = _starts(value)
+            continue
         is_right = isinstance(value, {"fixed": bool, "weights": str}.get(name, numbers.Real))
         if not is_right and value is not None:
             raise refused(f"the option '{name}' cannot be {value!r}", "see 'options' in docs/language.md")
         out[name] = _finite(name, value) if name in ("init", "l1", "l2") and value is not None else value
     return out
+
+
+def _starts(values: Sequence[Any]) -> float | tuple[float, ...]:
+    """The numbers of `init`."""
+    if not values or not all(isinstance(value, numbers.Real) for value in values):
+        raise refused(f"the option 'init' cannot be {values!r}", "give a number, or one for each pattern")
+    found = tuple(_finite("init", value) for value in values)
+    return found if len(found) > 1 else found[0]
 
 
 def _finite(name: str, value: float) -> float:

@@ -19,7 +19,7 @@ GLOSSARY: dict[str, str] = {
     "over": "the random attributes whose joint states have weights, or one formula about them",
     "per": "separate weights for each value of these keys",
     "by": "the features that the weights multiply; `1` where there are none",
-    "init": "where learning starts: `init 0.5`",
+    "init": "where learning starts: `init 0.5`, or a number for each pattern: `init 0.5, -0.5`",
     "fixed": "learning leaves the weights at `init`",
     "l1": "the strength of a penalty on absolute weights, which makes many of them 0: `l1 0.1`",
     "l2": "the strength of a penalty on squared weights: `l2 1.0`",

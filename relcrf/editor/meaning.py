@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 from relcrf.language.render import expression
 from relcrf.model.expressions import Expression
-from relcrf.model.formula import is_table
-from relcrf.model.spec import EnumeratedDomain, ModelSpec, RangeDomain, Template
-from relcrf.model.types import Bag, Bool, DomainType, ValueType, Vector
+from relcrf.model.formula import is_table, n_states
+from relcrf.model.spec import ModelSpec, Template
+from relcrf.model.types import Bag, Vector
 from relcrf.model.typing import Scope, TypeProblem
 
 
@@ -37,10 +37,10 @@ def _weighs(template: Template, scope: Scope) -> str:
         formula = _code(template.over[0])
         if template.is_hard:
             return f"{formula} must hold"
-        weight = f"the fixed weight {options.init:g}" if options.fixed and options.init is not None else "one weight"
+        weight = f"the fixed weight {options.starts[0]:g}" if options.fixed and options.starts else "one weight"
         return f"{weight} for the truth of {formula}{_spread(template, scope)}"
     states = [scope.type_of(item) for item in template.over]
-    counts = [_count(kind, scope.spec) for kind in states]
+    counts = [n_states(kind, scope.spec) for kind in states]
     if len(states) == 1:
         number = f", {counts[0]} in all" if counts[0] else ""
         return f"a weight for each state of {_code(template.over[0])}{number}" + _spread(template, scope)
@@ -69,16 +69,6 @@ def _remarks(template: Template) -> Iterable[str]:
         yield f"The weights are called `{options.weights}` and may be shared."
     if options.fixed and options.init is None and not template.is_hard:
         yield "They are not learned."
-
-
-def _count(kind: ValueType, spec: ModelSpec) -> int:
-    """How many states a random term has; 0 where the data says."""
-    if isinstance(kind, Bool):
-        return 2
-    declared = spec.domain(kind.domain) if isinstance(kind, DomainType) else None
-    if isinstance(declared, RangeDomain):
-        return declared.high - declared.low + 1
-    return len(declared.values) if isinstance(declared, EnumeratedDomain) else 0
 
 
 def _code(node: Expression) -> str:

@@ -14,7 +14,7 @@ class WeightBlock:
 
     Args:
         name: of the template.
-        initial: where learning starts.
+        initial: where learning starts: all weights, or each pattern, of length n_patterns.
         fixed: learning leaves the block alone.
         l1, l2: strengths of the penalties; None leaves them to the backend's settings.
     """
@@ -22,10 +22,14 @@ class WeightBlock:
     name: str
     n_features: int
     n_patterns: int
-    initial: float = 0.0
+    initial: float | tuple[float, ...] = 0.0
     fixed: bool = False
     l1: float | None = None
     l2: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.initial, list):  # files have no tuples
+            object.__setattr__(self, "initial", tuple(self.initial))
 
     @property
     def size(self) -> int:
@@ -56,7 +60,8 @@ class WeightLayout:
 
     def initial(self) -> np.ndarray:
         """Where learning starts, shape (size,)."""
-        return self._spread([block.initial for block in self.blocks])
+        starts = [np.broadcast_to(b.initial, (b.n_features, b.n_patterns)).ravel() for b in self.blocks]
+        return np.concatenate([np.empty(0), *starts])
 
     def l1(self, default: float) -> np.ndarray:
         """The L1 strength of each weight, shape (size,)."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from relcrf.columns.growing import Storage
 from relcrf.data.bound import Bound
-from relcrf.errors import DataError, Diagnostic
+from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Tiled
 from relcrf.graph.weights import WeightBlock
@@ -23,6 +23,7 @@ from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.repeated import Repeated
 from relcrf.grounding.variables import VariableBlock, values_of
 from relcrf.model.expressions import Atom
+from relcrf.model.formula import wrong_starts
 from relcrf.model.spec import Options, Template
 
 HARD = 1000.0
@@ -277,5 +278,6 @@ def _weight_block(name: str, members: Sequence[LoweredTemplate], n_features: int
     if templates[0].is_hard:
         return WeightBlock(name, n_features, n_patterns, HARD, fixed=True)
     options = next((t.options for t in templates if t.options != Options(weights=t.options.weights)), Options())
-    start = options.init or 0.0
-    return WeightBlock(name, n_features, n_patterns, start, options.fixed, options.l1, options.l2)
+    if len(options.starts) > 1 and len(options.starts) != n_patterns:
+        raise UsageError(wrong_starts(next(t for t in templates if t.options is options), n_patterns))
+    return WeightBlock(name, n_features, n_patterns, options.init or 0.0, options.fixed, options.l1, options.l2)

@@ -169,7 +169,7 @@ class _Checker:
             if strength is not None and strength < 0:
                 yield Diagnostic("E135", f"the penalty {option} of {name} is negative", template.span)
         weight = template.weight if isinstance(template, Rule) else None
-        if weight == 0 or (template.options.fixed and not template.options.init and weight is None):
+        if weight == 0 or (template.options.fixed and not any(template.options.starts) and weight is None):
             hint = "give the weight with 'init', or leave 'fixed' out"
             yield Diagnostic("W202", f"the weights of {name} are fixed at 0: it does nothing", template.span, hint)
 

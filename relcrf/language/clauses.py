@@ -25,7 +25,7 @@ from relcrf.model.expressions import (
     conjuncts,
     walk,
 )
-from relcrf.model.formula import evidence_of, is_constant, is_table
+from relcrf.model.formula import evidence_of, is_constant, is_table, n_patterns, wrong_starts
 from relcrf.model.functions import MEASURES
 from relcrf.model.spec import (
     AttributeDeclaration,
@@ -202,6 +202,13 @@ class Clauses:
         if not is_table(template.over, scope):
             yield from self._formula(scope, template.over[0])
         yield from self._symmetric(scope, template)
+        yield from self._starts(scope, template)
+
+    def _starts(self, scope: Scope, template: Template) -> Iterator[Diagnostic]:
+        """As many numbers in `init` as there are patterns, where the model alone tells how many."""
+        given, known = len(template.options.starts), n_patterns(template, scope)
+        if given > 1 and known not in (0, given):
+            yield wrong_starts(template, known)
 
     def _symmetric(self, scope: Scope, template: Template) -> Iterator[Diagnostic]:
         if not template.symmetric:

@@ -42,6 +42,7 @@ CODES: dict[str, str] = {
     "E142": "a gate of no template",
     "E143": "a table that cannot be symmetric",
     "E144": "a weight given twice",
+    "E145": "another number of weights to start from",
     "W201": "a cross product",
     "W202": "fixed weights of 0",
     "W204": "every pair grounded twice",

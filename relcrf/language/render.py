@@ -121,8 +121,8 @@ def _rule(node: Rule) -> str:
 
 
 def _options(options: Options) -> list[str]:
-    named = (("init", options.init), ("l1", options.l1), ("l2", options.l2))
-    lines = [f"{name} {value!r}" for name, value in named if value is not None]
+    lines = [f"init {', '.join(map(repr, options.starts))}"] if options.starts else []
+    lines += [f"{name} {value!r}" for name, value in (("l1", options.l1), ("l2", options.l2)) if value is not None]
     lines += ["fixed"] if options.fixed else []
     return [*lines, f"weights {options.weights}"] if options.weights is not None else lines
 

@@ -201,11 +201,14 @@ class Builder:
             if child.data in given:
                 message = f"the option '{child.data}' is given twice"
                 raise Unbuildable(self._span(child), message, "leave one of them out")
-            value: Any = child.children[0] if child.children else None
-            if value is None:
+            values: list[Any] = child.children
+            if not values:
                 given[str(child.data)] = True
+            elif values[0].data == "name":
+                given[str(child.data)] = self._name(values[0])
             else:
-                given[str(child.data)] = self._name(value) if value.data == "name" else self._real(value.children[0])
+                numbers = tuple(self._real(value.children[0]) for value in values)
+                given[str(child.data)] = numbers if len(numbers) > 1 else numbers[0]
         return s.Options(**given)
 
     # Literals

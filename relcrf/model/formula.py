@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
+from relcrf.errors import Diagnostic
 from relcrf.model.expressions import (
     Atom,
     Attribute,
@@ -17,7 +19,8 @@ from relcrf.model.expressions import (
     Text,
     Truth,
 )
-from relcrf.model.types import Bool
+from relcrf.model.spec import EnumeratedDomain, ModelSpec, RangeDomain, Template
+from relcrf.model.types import Bool, DomainType, ValueType
 from relcrf.model.typing import Scope
 
 
@@ -26,6 +29,32 @@ def is_table(over: tuple[Expression, ...], scope: Scope) -> bool:
     if len(over) == 1 and isinstance(over[0], Atom) and isinstance(scope.type_of(over[0]), Bool):
         return False  # a relation that holds or not is a proposition
     return all(scope.is_random(item) for item in over)
+
+
+def n_states(kind: ValueType, spec: ModelSpec) -> int:
+    """How many states a random term of a type has; 0 where the data says."""
+    if isinstance(kind, Bool):
+        return 2
+    declared = spec.domain(kind.domain) if isinstance(kind, DomainType) else None
+    if isinstance(declared, RangeDomain):
+        return declared.high - declared.low + 1
+    return len(declared.values) if isinstance(declared, EnumeratedDomain) else 0
+
+
+def n_patterns(template: Template, scope: Scope) -> int:
+    """How many patterns a sound template has; 0 where the data says."""
+    if not is_table(template.over, scope):
+        return 1
+    sizes = [n_states(scope.type_of(item), scope.spec) for item in template.over]
+    return sizes[0] * (sizes[0] + 1) // 2 if template.symmetric else math.prod(sizes)
+
+
+def wrong_starts(template: Template, n_patterns: int) -> Diagnostic:
+    """What is said of an `init` with some numbers, but not one for each pattern."""
+    are = f"there are {n_patterns} patterns" if n_patterns > 1 else "a formula has one weight"
+    message = f"'init' of '{template.name}' has {len(template.options.starts)} numbers, and {are}"
+    hint = "give one number for each pattern, in the order of the states, or one for all"
+    return Diagnostic("E145", message, template.span, hint)
 
 
 def scope_terms(over: tuple[Expression, ...], scope: Scope) -> list[Attribute | Atom]:

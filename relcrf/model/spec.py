@@ -159,15 +159,21 @@ class Derived:
 class Options:
     """Settings of a template's weights; None leaves the choice to the backend.
 
-    `init` is where learning starts, `fixed` keeps it there, `l1` and `l2` are the strengths of the penalties.
+    `init` is where learning starts, one number for all weights or one for each pattern, and `fixed` keeps it there. `l1` and `l2`
+    are the strengths of the penalties.
     `weights` names the weights: templates that name the same ones share them.
     """
 
-    init: float | None = None
+    init: float | tuple[float, ...] | None = None
     fixed: bool = False
     l1: float | None = None
     l2: float | None = None
     weights: str | None = None
+
+    @property
+    def starts(self) -> tuple[float, ...]:
+        """The numbers of `init`."""
+        return self.init if isinstance(self.init, tuple) else () if self.init is None else (self.init,)
 
 
 @dataclass(frozen=True)

@@ -112,3 +112,19 @@ def test_triples_do_not_grow_from_tables():
     )
     with pytest.raises(UsageError, match="E393"):
         grounded(text, ROWS, **WORLD)
+
+
+def test_where_the_weights_of_a_table_start():
+    text = ROWS + 'template pair(r: Row) over value(r, "n1"), value(r, "n2") init 1, 2, 3, 4, 5, 6, 7, 8, 9\n'
+    text += "template prior(r: Row, n: Node) over value(r, n) per n init 0.5, -0.5, 0\n"
+    layout = relcrf.parse(text).ground(relcrf.Dataset(WORLD)).graph.layout
+    np.testing.assert_array_equal(layout.initial(), [*range(1, 10), *[0.5, -0.5, 0.0] * 3])
+
+
+def test_an_open_domain_tells_on_the_data_how_many_states_there_are():
+    text = "domain Colour = open\nentity A { predict x : Colour }\ntemplate t(a: A) over a.x init 1, 2, 3\n"
+    model = relcrf.parse(text)
+    layout = model.ground(relcrf.Dataset({"a": {"id": [1, 2, 3], "x": ["u", "v", "w"]}})).graph.layout
+    np.testing.assert_array_equal(layout.initial(), [1.0, 2.0, 3.0])
+    with pytest.raises(UsageError, match=r"E145[\s\S]*'t' has 3 numbers, and there are 2 patterns"):
+        model.ground(relcrf.Dataset({"a": {"id": [1, 2], "x": ["u", "v"]}}))

@@ -103,6 +103,12 @@ MODELS = Path(__file__).parents[2] / "models"
                 Options(init=-0.5, fixed=True, l1=0.0, l2=0.001),
             ),
         ),
+        (
+            "template t(a: E) over a.x init 0.5, -1, 2e-3 l2 1.0",
+            Template(
+                "t", (Parameter("a", "E"),), (Attribute("a", "x"),), options=Options(init=(0.5, -1.0, 0.002), l2=1.0)
+            ),
+        ),
     ],
 )
 def test_declaration(text: str, declaration: Declaration) -> None:

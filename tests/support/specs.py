@@ -62,7 +62,8 @@ nearest = st.builds(
 )
 strengths = st.none() | reals
 signed = reals | reals.map(lambda x: -x)
-options = st.builds(s.Options, st.none() | signed, st.booleans(), strengths, strengths, st.none() | names)
+starts = st.none() | signed | st.lists(signed, min_size=2, max_size=4).map(tuple)
+options = st.builds(s.Options, starts, st.booleans(), strengths, strengths, st.none() | names)
 declarations = st.one_of(
     st.builds(s.EnumeratedDomain, names, several(names | texts | st.from_regex(r"-?[0-9]{1,3}(\.5)?", fullmatch=True))),
     st.builds(s.RangeDomain, names, st.integers(-99, 99), st.integers(-99, 99)),

@@ -7,7 +7,7 @@ networks using L1-regularization (2006).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -57,7 +57,7 @@ class EdgeSearch:
     most: int = 100
     by_counts: bool = False
     hubs: float | None = None
-    steps: int = 10
+    steps: int = 3
     tolerance: float = 1e-2
     max_iterations: int = 1000
     most_seconds: float | None = None
@@ -69,18 +69,21 @@ class EdgeSearch:
     def numbers(self) -> PairNumbers:
         return PairNumbers(self.model.spaces)
 
-    def begin(self, point: np.ndarray, chosen: Chosen) -> State:
-        """Before the first round, at weights of the base and of what is chosen already."""
-        diagonal = self.model.having(chosen).curvature()
-        optimiser, objective = self._problem(chosen, diagonal)
+    def begin(self, point: np.ndarray, chosen: Chosen, seconds: float = 0.0) -> State:
+        """Before the first round, at weights of the base and of what is chosen already.
+
+        Args:
+            seconds: that have gone by before.
+        """
         kept = {
             "chosen": chosen.rows,
-            "diagonal": diagonal,
+            "diagonal": self.model.having(chosen).curvature(),
             "settled": np.array(self.activation is None),
             "tests": np.array(0),
-            "seconds": np.array(0.0),
+            "seconds": np.array(seconds),
             **EdgeQueue.of(self.numbers, self.seed).kept,
         }
+        optimiser, objective = self._problem(kept)
         return replace(optimiser.start(objective, point), kept=kept)
 
     def run(self, state: State, observe: Callable[[State], None] = lambda state: None) -> State:
@@ -101,9 +104,9 @@ class EdgeSearch:
 
     def _round(self, state: State) -> State:
         """Activates edges, unless none was left, and moves the weights; at the minimum it tests all edges once more."""
-        if not state.kept["settled"] and self.activation is not None:
-            state = self._activated(state, self.activation, by_counts=self.by_counts)
-        optimiser, objective = self._problem(Chosen.of(state.kept["chosen"]), state.kept["diagonal"])
+        if not state.kept["settled"]:
+            state = self._activated(state, surely=False)
+        optimiser, objective = self._problem(state.kept)
         for _ in range(self.steps):
             if state.status == "running":
                 state = optimiser.step(objective, state)
@@ -111,15 +114,17 @@ class EdgeSearch:
             return state
         if state.kept["settled"]:
             # At this minimum others may have become worth their penalty.
-            state = self._activated(state, EveryEdge(self.most, 1.0 + self.tolerance), by_counts=False)
+            state = self._activated(state, surely=True)
         return replace(state, status="converged" if state.kept["settled"] else "running")
 
-    def _activated(self, state: State, activation: AbstractActivation, *, by_counts: bool) -> State:
-        """With the edges that an activation finds, at weights of 0."""
+    def _activated(self, state: State, *, surely: bool) -> State:
+        """With the edges that the activation finds, at weights of 0; or with those that pass when all are tested."""
         chosen = Chosen.of(state.kept["chosen"])
         model, queue = self.model.having(chosen), EdgeQueue.of(self.numbers, self.seed).restored(state.kept)
+        by_counts = self.by_counts and not surely
         tests = EdgeTests(model, self.numbers, state.point, tuple(self.strengths.l1), by_counts)
-        found = activation.choose(tests, queue)
+        every = EveryEdge(self.most, 1.0 + self.tolerance)
+        found = (every if surely or self.activation is None else self.activation).choose(tests, queue)
         kept = {
             **state.kept,
             "tests": state.kept["tests"] + found.tests,
@@ -132,47 +137,57 @@ class EdgeSearch:
         """The queue, with the candidates at hubs moved ahead; edges with weights make degrees, and so do those that join."""
         if self.hubs is None:
             return found.queue
-        there = self._groups(chosen).norms(point)[self.model.n_base :] > 0.0
+        there = self.strong(chosen, point)
         edges = np.concatenate((self.numbers.numbers(chosen)[there], found.pairs))
         degree = np.bincount(self.numbers.ends(edges).ravel(), minlength=self.numbers.n_ends)
         return found.queue.preferring(np.flatnonzero(degree > self.hubs * self.numbers.n_partners))
+
+    def strong(self, chosen: Chosen, point: np.ndarray) -> np.ndarray:
+        """Which chosen edges have weights other than 0, bool."""
+        start = np.cumsum(np.concatenate(([0], self._sizes(chosen))))
+        return Groups(start, np.zeros(len(chosen))).norms(point[self.model.n_base :]) > 0.0
 
     def _grown(self, state: State, chosen: Chosen, more: Chosen) -> State:
         """With more edges, at weights of 0."""
         if not len(more):
             return state
         curvature = self.model.having(more).curvature()[self.model.n_base :]
-        diagonal, together = np.concatenate((state.kept["diagonal"], curvature)), chosen.joined(more)
-        optimiser, objective = self._problem(together, diagonal)
+        kept = {
+            **state.kept,
+            "chosen": chosen.joined(more).rows,
+            "diagonal": np.concatenate((state.kept["diagonal"], curvature)),
+        }
+        optimiser, objective = self._problem(kept)
         grown = optimiser.grown(state, objective, np.concatenate((state.point, np.zeros(len(curvature)))))
-        return replace(
-            grown,
-            iteration=state.iteration,
-            evaluations=state.evaluations + 1,
-            kept={**state.kept, "chosen": together.rows, "diagonal": diagonal},
-        )
+        return replace(grown, iteration=state.iteration, evaluations=state.evaluations + 1, kept=kept)
 
     def _sizes(self, chosen: Chosen) -> np.ndarray:
         """How many weights each edge has, shape (n_chosen,)."""
         return np.array([space.patterns.shape[1] for space in self.model.spaces], dtype=np.int64)[chosen.space]
 
-    def _groups(self, chosen: Chosen) -> Groups:
-        """The weights of the base, each by itself, and those of each edge."""
-        sizes, strengths = self._sizes(chosen), self.strengths
-        base = np.where(strengths.learned, strengths.base_l1, 0.0)
-        of_edges = np.asarray(strengths.l1)[chosen.space] * np.sqrt(sizes)
-        ends = np.cumsum(np.concatenate(([0], np.ones(len(base), dtype=np.int64), sizes)))
-        return Groups(ends, np.concatenate((base, of_edges)))
+    def _l1(self, chosen: Chosen) -> np.ndarray:
+        """Strengths of the spaces of edges, shape (n_chosen,)."""
+        return np.asarray(self.strengths.l1, dtype=np.float64)[chosen.space]
 
-    def _problem(self, chosen: Chosen, diagonal: np.ndarray) -> tuple[GroupLasso, Objective]:
-        strengths = self.strengths
-        l2 = np.concatenate(
-            (strengths.base_l2, np.repeat(np.asarray(strengths.l2)[chosen.space], self._sizes(chosen)))
-        )
+    @property
+    def _base_l1(self) -> np.ndarray:
+        return np.where(self.strengths.learned, self.strengths.base_l1, 0.0)
+
+    def _groups(self, kept: Mapping[str, np.ndarray]) -> Groups:
+        """The weights of the base, each by itself, and those of each edge."""
+        chosen, base = Chosen.of(kept["chosen"]), self._base_l1
+        sizes = self._sizes(chosen)
+        ends = np.cumsum(np.concatenate(([0], np.ones(len(base), dtype=np.int64), sizes)))
+        return Groups(ends, np.concatenate((base, self._l1(chosen) * np.sqrt(sizes))))
+
+    def _problem(self, kept: Mapping[str, np.ndarray]) -> tuple[GroupLasso, Objective]:
+        chosen, strengths = Chosen.of(kept["chosen"]), self.strengths
+        of_edges = np.asarray(strengths.l2, dtype=np.float64)[chosen.space]
+        l2 = np.concatenate((strengths.base_l2, np.repeat(of_edges, self._sizes(chosen))))
         learned = np.concatenate((strengths.learned, np.ones(len(l2) - len(strengths.learned), dtype=bool)))
         # As in `maximise_likelihood`, the square root of the curvature goes faster than the curvature.
-        root = np.sqrt(diagonal + l2)
+        root = np.sqrt(kept["diagonal"] + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
-        scale = min(self.strengths.l1)
-        optimiser = GroupLasso(self._groups(chosen), root, scale, self.tolerance, self.max_iterations)
+        scale = min(strengths.l1, default=1.0)
+        optimiser = GroupLasso(self._groups(kept), root, scale, self.tolerance, self.max_iterations)
         return optimiser, penalised(self.model.having(chosen), l2, learned)

@@ -144,8 +144,8 @@ class EdgeSearch:
 
     def strong(self, chosen: Chosen, point: np.ndarray) -> np.ndarray:
         """Which chosen edges have weights other than 0, bool."""
-        start = np.cumsum(np.concatenate(([0], self._sizes(chosen))))
-        return Groups(start, np.zeros(len(chosen))).norms(point[self.model.n_base :]) > 0.0
+        groups = Groups(self.weight_start(chosen), np.zeros(len(chosen)))
+        return groups.norms(point[self.model.n_base :]) > 0.0
 
     def _grown(self, state: State, chosen: Chosen, more: Chosen) -> State:
         """With more edges, at weights of 0."""
@@ -160,6 +160,10 @@ class EdgeSearch:
         optimiser, objective = self._problem(kept)
         grown = optimiser.grown(state, objective, np.concatenate((state.point, np.zeros(len(curvature)))))
         return replace(grown, iteration=state.iteration, evaluations=state.evaluations + 1, kept=kept)
+
+    def weight_start(self, chosen: Chosen) -> np.ndarray:
+        """Where the weights of each edge begin behind those of the base, shape (n_chosen + 1,)."""
+        return np.concatenate(([0], np.cumsum(self._sizes(chosen))))
 
     def _sizes(self, chosen: Chosen) -> np.ndarray:
         """How many weights each edge has, shape (n_chosen,)."""

@@ -49,8 +49,8 @@ class FeatureSearch(EdgeSearch):
         old, new = closed[best[best < len(closed)]], best[best >= len(closed)] - len(closed)
         pairs, of_new = np.unique(number[new], return_inverse=True)
         more = self.numbers.chosen(pairs)
-        joined = np.zeros(int(self._sizes(more).sum()), dtype=bool)
-        start = np.concatenate(([0], np.cumsum(self._sizes(more))))
+        start = self.weight_start(more)
+        joined = np.zeros(int(start[-1]), dtype=bool)
         joined[start[of_new] + weight[new]] = True
         kept_open = np.concatenate((opened, joined))
         kept_open[old] = True

@@ -70,7 +70,7 @@ class _Places:
     def of_keys(self, side: Side) -> np.ndarray | None:
         """The column of each key of a side, whose nodes are put there; None where these are elsewhere, or in two places."""
         node, known = side.variable, self.column[side.variable] >= 0
-        if len(np.unique(node)) < len(node):
+        if np.bincount(node).max(initial=0) > 1:
             return None
         columns = np.arange(side.n_keys) + self.n_columns
         if known.all() and len(node):

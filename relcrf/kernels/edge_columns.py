@@ -27,6 +27,9 @@ ONE = U(1)
 BLOCK = U(512)
 """Samples at a time: their rows, of 8 states, are 32 KiB."""
 
+COPIES = 2
+"""Of gradients, which take turns: an addition to the same row would wait for the one before."""
+
 ROW = 8
 """Rows are whole vectors of so many float64. LLVM makes several of one where the machine's are shorter."""
 
@@ -104,10 +107,11 @@ def _add_tables(columns, acting, c, begin, n, tables, width, rows):  # type: ign
 @kernel()
 def _collect_tables(columns, asked, c, begin, n, rows, width, gradient):  # type: ignore[no-untyped-def]
     """The adjoint: adds n samples' rows to the gradients of the edges of a column."""
+    size = U(len(gradient) // COPIES)
     for at in range(U(asked.start[c]), U(asked.start[c + ONE])):
         other, first = U(asked.other[at]), asked.row[at] + 1
         for i in range(n):
-            row = U(first + columns.states[other, begin + i]) * width
+            row = U(first + columns.states[other, begin + i]) * width + (i % U(COPIES)) * size
             for x in range(U(0), width, VECTOR):
                 _add_row(gradient, row + x, rows, i * width + x)
 
@@ -172,20 +176,19 @@ def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_b
         tables: flat rows of tables of the acting edges, a row after the other.
         flat: where nodes are given, their log potentials, in addition to those of columns; then residuals. Else empty.
         value: of each column, minus the sum of log conditionals; overwritten.
-        of_base: gradients of the base's, shape (n_columns, width); overwritten.
-        gradient: of the rows of the asked edges, as `tables`; added to. Gradients for no state are of no use.
+        of_base: sums of the probabilities of states where there are labels, shape (n_columns, width); overwritten.
+        gradient: of the rows of the asked edges, as `tables`, `COPIES` times, of which the sum counts; added to. Gradients
+            for no state are of no use.
     """
     width, n_samples = U(base.shape[1]), U(columns.states.shape[1])
     rows, scores = np.empty(BLOCK * width), np.empty((width, BLOCK))
     top, loss = np.empty(BLOCK), np.empty(BLOCK)
-    seen = np.empty(width)
     for c in range(U(lo), U(hi)):
         if not every and asked.start[c] == asked.start[c + ONE]:
             continue
         k = U(columns.n_states[c])
         value[c] = 0.0
         of_base[c, :] = 0.0
-        seen[:] = 0.0
         for begin in range(U(0), n_samples, BLOCK):
             n = min(BLOCK, n_samples - begin)
             for i in range(n):
@@ -203,9 +206,6 @@ def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_b
             value[c] += _total(loss, n)
             for x in range(k):
                 of_base[c, x] += _total(scores[x], n)
-            for i in range(n):
-                if labels[i] >= 0:
-                    seen[U(labels[i])] += 1.0
             if len(flat):
                 for i in range(n):
                     node = columns.node[c, begin + i]
@@ -213,5 +213,3 @@ def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_b
                         for x in range(k):
                             flat[U(columns.state_start[node]) + x] = rows[i * width + x]
             _collect_tables(columns, asked, c, begin, n, rows, width, gradient)
-        for x in range(k):
-            of_base[c, x] -= seen[x]

@@ -34,24 +34,25 @@ def _bits(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@kernel((read_only(INDEX), read_only(int32[::1]), read_only(int16[::1]), PLANES, TOTALS))
-def pack(start, sample, state, planes, totals):  # type: ignore[no-untyped-def]
+@kernel((read_only(INDEX), *[read_only(int32[::1])] * 2, read_only(int16[::1]), PLANES, TOTALS))
+def pack(start, sample, variable, label, planes, totals):  # type: ignore[no-untyped-def]
     """Sets the bits of cells, and counts them.
 
     Args:
-        start, sample: of the cells of each key, see `graph.candidates.Side`.
-        state: of each cell, shape (n_cells,); -1 where it is not counted.
+        start, sample, variable: of the cells of each key, see `graph.candidates.Side`.
+        label: of each variable, shape (n_variables,); -1 where it is not counted.
         planes: zeros, shape (n_keys, n_states, n_words). totals: bits of each plane, shape (n_keys, n_states); zeros.
     """
     for key in range(len(planes)):
         for cell in range(start[key], start[key + 1]):
-            if state[cell] >= 0:
+            state = label[U(variable[cell])]
+            if state >= 0:
                 word, bit = U(sample[cell]) // WORD, ONE << (U(sample[cell]) % WORD)
                 planes[key, 0, word] |= bit
                 totals[key, 0] += 1
-                if state[cell] > 0:
-                    planes[key, state[cell], word] |= bit
-                    totals[key, state[cell]] += 1
+                if state > 0:
+                    planes[key, state, word] |= bit
+                    totals[key, state] += 1
 
 
 @kernel()

@@ -11,7 +11,7 @@ import numpy as np
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels import edge_columns
-from relcrf.kernels.edge_columns import ROW, Columns, Incidence
+from relcrf.kernels.edge_columns import COPIES, ROW, Columns, Incidence
 from relcrf.kernels.threads import frozen, in_runs
 from relcrf.learning.edge_cells import AbstractConditionals, Edges
 
@@ -210,6 +210,12 @@ class ColumnConditionals(AbstractConditionals):
         return ColumnBase.standing(self.base, self.columns) if self.shared is None else self.shared
 
     @cached_property
+    def _observed(self) -> np.ndarray:
+        """How often each column has each label, shape (n_columns, width)."""
+        counts = [np.bincount(labels[labels >= 0], minlength=self._width) for labels in self._columns.labels]
+        return np.array(counts, dtype=np.float64)
+
+    @cached_property
     def _width(self) -> int:
         return ROW * -(-int(self.base.cardinality.max()) // ROW)
 
@@ -219,7 +225,7 @@ class ColumnConditionals(AbstractConditionals):
         rows = self._rows(edges)
         value, of_base, flat, gradient = self._sweep(weights, rows, tables, rows, every=True)
         if self.shared is not None:
-            counts = self.shared.counts(of_base)
+            counts = self.shared.counts(of_base - self._observed)
         else:
             counts = np.zeros(self.base.graph.layout.size)
             self.base.add_node_counts(flat, counts)
@@ -235,7 +241,7 @@ class ColumnConditionals(AbstractConditionals):
     def _sweep(
         self, weights: np.ndarray, acting: EdgeRows, tables: np.ndarray, asked: EdgeRows, every: bool
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """What `edge_columns.sweep` overwrites: values, gradients of columns, flat residuals, and gradients of rows."""
+        """What `edge_columns.sweep` gives: values, sums of probabilities, flat residuals, and gradients of rows."""
         columns = self._columns
         n_columns = len(columns.states)
         n_samples = columns.states.shape[1]
@@ -244,7 +250,7 @@ class ColumnConditionals(AbstractConditionals):
         else:
             base, flat = self.shared.log_potentials(weights, self._width), np.empty(0)
         value, of_base = np.empty(n_columns), np.empty((n_columns, self._width))
-        gradient = np.zeros(int(asked.start[-1]) * self._width)
+        gradient = np.zeros(COPIES * int(asked.start[-1]) * self._width)
         by_column, of_asked = acting.incidence(n_columns), asked.incidence(n_columns)
         base, rows = frozen(base, np.float64), frozen(acting.rows(tables), np.float64)
 
@@ -254,4 +260,4 @@ class ColumnConditionals(AbstractConditionals):
         n_edges, n_asked = np.diff(by_column.start), np.diff(of_asked.start)
         work = (SOFTMAX_WORK + n_edges + n_asked) * (n_samples if every else n_samples * (n_asked > 0))
         list(in_runs(work, run))
-        return value, of_base, flat, gradient
+        return value, of_base, flat, gradient.reshape(COPIES, -1).sum(axis=0)

@@ -32,8 +32,8 @@ class PackedSide:
         """From the label of each node, shape (n_nodes,); -1 where it is not counted."""
         shape = (side.n_keys, len(side.truth), words(n_samples))
         planes, totals = np.zeros(shape, dtype=np.uint64), np.zeros(shape[:2], dtype=np.int64)
-        cells = frozen(side.start, np.int64), frozen(side.sample, np.int32), frozen(labels[side.variable], np.int16)
-        packed_counts.pack(*cells, planes, totals)
+        cells = frozen(side.start, np.int64), frozen(side.sample, np.int32), frozen(side.variable, np.int32)
+        packed_counts.pack(*cells, labels, planes, totals)
         return cls(frozen(planes, np.uint64), frozen(totals, np.int64))
 
 

@@ -1,0 +1,308 @@
+"""The pseudo-likelihood of edges with tables beside its dense form, counts beside a product of matrices, and a whole L1 fit beside
+scikit-learn's saga: seconds of CPU of one thread each, in turns, after a run for warm-up, the median.
+
+    python benchmarks/pseudo_likelihood.py
+
+Columns of 5 states, 20,000 samples, drawn from a random tree; as many active edges as columns. The dense form is the usual one: a
+one-hot matrix of float32 times a matrix of all weights, probabilities by row, and the one-hot matrix times the residuals; its
+one-hot matrix is made beforehand. relcrf takes and gives float64, and its table is made once, as for a fit. `ratio_torch_200`
+is the same dense form by PyTorch's autograd.
+
+Counts are of all pairs. The one-hot matrix is made beforehand; packing the bits is in relcrf's seconds.
+
+The fit is of 30 columns, 5,000 samples, L1 on each weight of all 435 edges. scikit-learn regresses each column on all others, so
+that each edge has two tables, and L1 is on both: relcrf's one table, that has both ends, has twice the strength. The mean of both
+tables is what saga says of the edge: of it `objective_saga` is, beside `objective`; the negative log pseudo-likelihoods a node
+are of 5,000 more samples, saga's of its own two tables. `gap` is how far relcrf's objective is from the least one, relative.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Read when NumPy and Numba are loaded: one thread for all.
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+)
+
+import argparse
+import importlib.util
+import json
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import KeyRelation, Side, TableSpace
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Keyed
+from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.learning.edge_counts import EdgeCounts
+from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.learning.induced import Chosen
+from relcrf.learning.lbfgs import State
+from relcrf.learning.owlqn import Owlqn
+
+N_SAMPLES, N_STATES, SIZES = 20_000, 5, (200, 600)
+QUICK_SAMPLES = 4_000
+FIT_COLUMNS, QUICK_COLUMNS, FIT_SAMPLES, FIT_L1 = 30, 15, 5_000, 20.0
+"""The strength on each of a column's own weights; about what leaves the edges of the tree and few others."""
+SAGA = {"max_iter": 50, "tol": 1e-4}
+TOLERANCE = 1e-3
+"""Of relcrf's fit: what is left of the largest component of the gradient."""
+console = Console()
+
+
+def drawn(rng: np.random.Generator, n_columns: int, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """States of a random tree, shape (n_columns, n_samples), int8, and its edges, shape (n_columns - 1, 2)."""
+    parents = np.array([rng.integers(column) for column in range(1, n_columns)])
+    states = np.empty((n_columns, n_samples), dtype=np.int8)
+    states[0] = rng.integers(N_STATES, size=n_samples)
+    for column, parent in enumerate(parents, start=1):
+        chances = rng.dirichlet(np.full(N_STATES, 0.7), N_STATES).cumsum(axis=1)[states[parent]]
+        states[column] = np.minimum((rng.random((n_samples, 1)) > chances).sum(axis=1), N_STATES - 1)
+    return states, np.stack((parents, np.arange(1, n_columns)), axis=1)
+
+
+def likelihood(states: np.ndarray) -> EdgeLikelihood:
+    """Of columns with a bias for each state; no edge is chosen."""
+    n_columns, n_samples = states.shape
+    n = states.size
+    key, sample = np.divmod(np.arange(n, dtype=np.int32), np.int32(n_samples))
+    variable = sample * np.int32(n_columns) + key  # row by row, as a relation has them
+    side = Side(n_samples * np.arange(n_columns + 1), sample, variable, np.ones(N_STATES))
+    table = np.eye(N_STATES**2)
+    space = TableSpace("edge", side, side, KeyRelation.ASCENDING, n_samples, table=table)
+    scope = np.arange(n, dtype=np.int32)
+    bias = Keyed(scope % np.int32(n_columns), np.empty((0, 1)), n_columns)
+    layout = WeightLayout((WeightBlock("bias", n_columns, N_STATES),))
+    graph = FactorGraph(
+        np.full(n, N_STATES, dtype=np.int32), (FactorGroup((scope,), (N_STATES,), bias, None, 0),), layout
+    )
+    labels = states.T.ravel()
+    base = blanket_graph(graph, np.full(n, Role.FREE, dtype=np.int8), labels)
+    return EdgeLikelihood.of(base, labels, (space,))
+
+
+def of_pairs(pairs: np.ndarray) -> Chosen:
+    return Chosen(np.zeros(len(pairs), dtype=np.int64), pairs[:, 0], pairs[:, 1])
+
+
+def some_edges(rng: np.random.Generator, tree: np.ndarray, n_columns: int, n_edges: int) -> np.ndarray:
+    """The tree's and others, shape (n_edges, 2), ascending."""
+    every = np.stack(np.triu_indices(n_columns, 1), axis=1)
+    numbers = every[:, 0] * n_columns + every[:, 1]
+    others = np.setdiff1d(numbers, tree[:, 0] * n_columns + tree[:, 1])
+    found = np.concatenate((tree[:, 0] * n_columns + tree[:, 1], rng.permutation(others)))[:n_edges]
+    return np.stack(np.divmod(np.sort(found), n_columns), axis=1)
+
+
+def one_hot(states: np.ndarray) -> np.ndarray:
+    """Shape (n_samples, n_columns * N_STATES), float32."""
+    out = np.zeros((*states.T.shape, N_STATES), dtype=np.float32)
+    np.put_along_axis(out, states.T[:, :, None].astype(np.int64), 1.0, axis=2)
+    return out.reshape(len(out), -1)
+
+
+def dense_weights(n_columns: int, pairs: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Biases, shape (n_columns * N_STATES,), and the symmetric matrix of all tables, float32."""
+    split = n_columns * N_STATES
+    matrix = np.zeros((n_columns, N_STATES, n_columns, N_STATES), dtype=np.float32)
+    tables = weights[split:].reshape(-1, N_STATES, N_STATES)
+    first, second = pairs.T
+    matrix[first, :, second, :] = tables
+    matrix[second, :, first, :] = tables.transpose(0, 2, 1)
+    return weights[:split].astype(np.float32), matrix.reshape(split, split)
+
+
+def dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """Value, and gradients of biases and of the matrix, each of whose tables stands in it twice."""
+    scores = hot @ matrix
+    scores += bias
+    shape = (len(hot), -1, N_STATES)
+    each = scores.reshape(shape)
+    each -= each.max(axis=2, keepdims=True)
+    at_label = np.einsum("ij,ij->i", scores, hot).sum(dtype=np.float64)
+    np.exp(scores, out=scores)
+    total = each.sum(axis=2, keepdims=True)
+    each /= total
+    scores -= hot
+    gradient = hot.T @ scores
+    return float(np.log(total).sum(dtype=np.float64) - at_label), scores.sum(axis=0, dtype=np.float64), gradient
+
+
+def torch_dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> Callable[[], float]:
+    import torch
+
+    torch.set_num_threads(1)
+    data = torch.tensor(hot)
+    labels = data.reshape(-1, N_STATES).argmax(dim=1)
+    leaves = [torch.tensor(values, requires_grad=True) for values in (bias, matrix)]
+
+    def run() -> float:
+        for leaf in leaves:
+            leaf.grad = None
+        scores = (data @ leaves[1] + leaves[0]).reshape(-1, N_STATES)
+        value = torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
+        value.backward()
+        return float(value.detach())
+
+    return run
+
+
+def medians(rounds: int, works: list[Callable[[], Any]]) -> list[float]:
+    """Of each, the median of the seconds of CPU of its runs, in turns, after one run for warm-up."""
+    for work in works:
+        work()
+    seconds: list[list[float]] = [[] for _ in works]
+    for _ in range(rounds):
+        for work, found in zip(works, seconds, strict=True):
+            start = time.process_time()
+            work()
+            found.append(time.process_time() - start)
+    return [statistics.median(found) for found in seconds]
+
+
+def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
+    """Value and gradient, and counts, of so many columns."""
+    rng = np.random.default_rng(n_columns)
+    states, tree = drawn(rng, n_columns, n_samples)
+    pairs = some_edges(rng, tree, n_columns, n_columns)
+    empty, hot = likelihood(states), one_hot(states)
+    model = empty.having(of_pairs(pairs))
+    point = rng.normal(scale=0.3, size=model.n_base + len(pairs) * N_STATES**2)
+    bias, matrix = dense_weights(n_columns, pairs, point)
+    works: list[Callable[[], Any]] = [lambda: model(point), lambda: dense(hot, bias, matrix)]
+    names = ["relcrf", "NumPy, dense"]
+    if n_columns == SIZES[0] and importlib.util.find_spec("torch"):
+        works.append(torch_dense(hot, bias, matrix))
+        names.append("PyTorch, dense")
+    found = medians(rounds, works)
+    for name, seconds in zip(names, found, strict=True):
+        table.add_row("value and gradient", f"{n_columns}", f"{n_columns}", name, f"{1e3 * seconds:.1f}")
+    result[f"ratio_dense_{n_columns}"] = found[1] / found[0]
+    if len(found) > 2:
+        result[f"ratio_torch_{n_columns}"] = found[2] / found[0]
+    value, gradient = model(point)
+    wanted, of_bias, of_matrix = dense(hot, bias, matrix)
+    first, second = pairs.T
+    cells = of_matrix.reshape(n_columns, N_STATES, n_columns, N_STATES)
+    tables = cells[first, :, second, :] + cells[second, :, first, :].transpose(0, 2, 1)
+    other = np.concatenate((of_bias, tables.ravel()))
+    difference = float(np.abs(other - gradient).max() / np.abs(gradient).max())
+    assert abs(value / wanted - 1) < 1e-4, (value, wanted)
+    assert difference < 1e-4, difference
+    result[f"gradient_difference_{n_columns}"] = difference
+
+    for times in (2, 4, 8):
+        more = some_edges(rng, tree, n_columns, times * n_columns)
+        larger = empty.having(of_pairs(more))
+        at = rng.normal(scale=0.1, size=larger.n_base + len(more) * N_STATES**2)
+        (seconds,) = medians(rounds, [lambda larger=larger, at=at: larger(at)])  # type: ignore[misc]
+        table.add_row("value and gradient", f"{n_columns}", f"{len(more)}", "relcrf", f"{1e3 * seconds:.1f}")
+        result[f"growth_{times}n_edges_{n_columns}"] = seconds / found[0]
+
+    every = np.stack(np.triu_indices(n_columns, 1), axis=1)
+    space, labels = model.spaces[0], model.states
+    count = [lambda: EdgeCounts.of(space, labels, model.trained)(every), lambda: hot.T @ hot]
+    ours, theirs = medians(rounds, count)
+    (alone,) = medians(rounds, [lambda: model.edge_counts(0, every)])
+    table.add_row("counts", f"{n_columns}", f"{len(every)}", "relcrf, with packing", f"{1e3 * ours:.1f}")
+    table.add_row("counts", f"{n_columns}", f"{len(every)}", "relcrf, packed", f"{1e3 * alone:.1f}")
+    table.add_row("counts", f"{n_columns}", f"{len(every)}", "NumPy, float32", f"{1e3 * theirs:.1f}")
+    result[f"ratio_counts_{n_columns}"] = theirs / ours
+    product = (hot.T @ hot).reshape(n_columns, N_STATES, n_columns, N_STATES)[every[:, 0], :, every[:, 1], :]
+    assert np.array_equal(model.edge_counts(0, every), product.reshape(len(every), -1))
+
+
+def fit(states: np.ndarray, pairs: np.ndarray, tolerance: float) -> tuple[EdgeLikelihood, np.ndarray, State]:
+    """The whole L1 fit of some edges, from states."""
+    model = likelihood(states).having(of_pairs(pairs))
+    l1 = np.full(model.n_base + len(pairs) * N_STATES**2, 2 * FIT_L1)
+    l1[: model.n_base] = 0.0
+    learner = Owlqn(tolerance=tolerance, max_iterations=1_000, l1=l1, inverse_diagonal=1.0 / model.curvature())
+    return model, l1, learner.minimise(model, learner.start(model, np.zeros(len(l1))))
+
+
+def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each column on all others: biases, shape (n_columns, N_STATES), and tables of own states by the others', shape
+    (n_columns, N_STATES, n_columns, N_STATES)."""
+    from sklearn.linear_model import LogisticRegression
+
+    n_columns = len(states)
+    hot = one_hot(states).astype(np.float64).reshape(-1, n_columns, N_STATES)
+    biases, tables = np.zeros((n_columns, N_STATES)), np.zeros((n_columns, N_STATES, n_columns, N_STATES))
+    for column in range(n_columns):
+        others = np.arange(n_columns) != column
+        regression = LogisticRegression(solver="saga", l1_ratio=1.0, C=1.0 / FIT_L1, random_state=0, **SAGA)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it has not converged after so many iterations
+            regression.fit(hot[:, others].reshape(len(hot), -1), states[column])
+        seen = regression.classes_
+        biases[column, seen] = regression.intercept_
+        tables[column][np.ix_(seen, others)] = regression.coef_.reshape(len(seen), n_columns - 1, N_STATES)
+    return biases, tables
+
+
+def fits(n_columns: int, table: Table, result: dict[str, float | None]) -> None:
+    rng = np.random.default_rng(5)
+    states, _ = drawn(rng, n_columns, 2 * FIT_SAMPLES)
+    train, test = np.split(states, 2, axis=1)
+    pairs = np.stack(np.triu_indices(n_columns, 1), axis=1)
+    fit(train[:, :200], pairs, 1e-1)  # for warm-up
+    start = time.process_time()
+    model, l1, found = fit(train, pairs, TOLERANCE)
+    ours = time.process_time() - start
+    start = time.process_time()
+    biases, tables = saga(train)
+    theirs = time.process_time() - start
+    first, second = pairs.T
+    both = 0.5 * (tables[first, :, second, :] + tables[second, :, first, :].transpose(0, 2, 1))
+    of_saga = np.concatenate((biases.ravel(), both.ravel()))
+    least = fit(train, pairs, 1e-6)[2].value
+    objective = model(of_saga)[0] + float(l1 @ np.abs(of_saga))
+    held_out = likelihood(test).having(of_pairs(pairs))
+    own_value = dense(one_hot(test), biases.ravel(), tables.reshape(n_columns * N_STATES, -1).T)[0]
+    result |= {
+        "ratio_saga": theirs / ours,
+        "objective": found.value,
+        "objective_saga": objective,
+        "gap": found.value / least - 1,
+        "gap_saga": objective / least - 1,
+        "nlpl": held_out(found.point)[0] / test.size,
+        "nlpl_saga": own_value / test.size,
+        "nlpl_saga_mean": held_out(of_saga)[0] / test.size,
+    }
+    table.add_row(
+        "L1 fit", f"{n_columns}", f"{len(pairs)}", f"relcrf, {found.evaluations} evaluations", f"{1e3 * ours:.0f}"
+    )
+    table.add_row("L1 fit", f"{n_columns}", f"{len(pairs)}", "scikit-learn, saga", f"{1e3 * theirs:.0f}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
+    parser.add_argument(
+        "--quick", action="store_true", help="three rounds of fewer samples, and a fit of fewer columns"
+    )
+    options = parser.parse_args()
+    n_samples, n_fitted = (QUICK_SAMPLES, QUICK_COLUMNS) if options.quick else (N_SAMPLES, FIT_COLUMNS)
+    table = Table("", "columns", "edges", "", "CPU ms", title=f"{n_samples:,} samples of {N_STATES} states")
+    result: dict[str, float | None] = {}
+    for n_columns in SIZES:
+        values(3 if options.quick else options.rounds, n_columns, n_samples, table, result)
+    result["ratio_counts"] = min(result[f"ratio_counts_{n}"] or 0.0 for n in SIZES)
+    fits(n_fitted, table, result)
+    console.print(table)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

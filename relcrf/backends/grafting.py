@@ -136,7 +136,7 @@ class GraftingBackend(AbstractBackend):
             if space.l1 == 0.0:
                 message = f"candidates '{space.name}' have no L1 penalty, so that every one of them would join"
                 hint = "give them an 'l1' above 0, or make them a template"
-                raise UsageError(Diagnostic("E398", message, hint=hint))
+                raise UsageError(Diagnostic("E399", message, hint=hint))
             out.append(space.only(problem.roles == Role.FREE))
         return tuple(out)
 

@@ -208,7 +208,9 @@ def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> No
         raise UsageError(Diagnostic("E312", f"'{path}' is no .rcrf file", hint="name a file such as learned.rcrf"))
     if not system.chooses:
         message = f"backend '{system.name}' chooses no candidates, and so there is no other model to export"
-        raise UsageError(Diagnostic("E392", message, hint="use --backend trmrf or grafting, or leave --export-model out"))
+        raise UsageError(
+            Diagnostic("E392", message, hint="use --backend trmrf or grafting, or leave --export-model out")
+        )
     require_exportable(model.spec)
     path.parent.mkdir(parents=True, exist_ok=True)
 

@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, ground, infer, inspect, language, learn, pareto, report, warmup
+from relcrf.cli import demo, graph, ground, infer, inspect, language, learn, pareto, report, warmup
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -35,6 +35,7 @@ for command in (
     pareto.pareto,
     infer.infer,
     report.report,
+    graph.graph,
     demo.demo,
     warmup.warmup,
     language.fmt,

@@ -15,8 +15,9 @@ from relcrf.backends.learned import LearnedModel
 from relcrf.backends.strongest import strongest
 from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.language.render import render
-from relcrf.report import distributions, optimisation
+from relcrf.report import distributions, network, optimisation
 from relcrf.report.plot import EXTRA, PURPOSE, Plot
 from relcrf.text.highlight import as_html
 
@@ -61,6 +62,7 @@ def report(run: Path) -> Report:
     stages = optimisation.stages(learned.log, timings.steps)
     by_stage = [(stage, optimisation.plots(stage)) for stage in stages]
     histograms = distributions.plots(learned.histograms)
+    graph = _graph(learned)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -74,11 +76,12 @@ def report(run: Path) -> Report:
         templates=_templates(learned),
         stages=by_stage,
         histograms=histograms,
+        graph=graph,
         strongest=_strongest(learned),
     )
     # JSON can spell halves of characters, which no file in UTF-8 can hold.
     html = html.encode("utf-8", "replace").decode("utf-8")
-    plots: list[Plot] = [plot for _, drawn in by_stage for plot in drawn] + histograms
+    plots: list[Plot] = [plot for _, drawn in by_stage for plot in drawn] + histograms + graph
     return Report(html, tuple(plot.title for plot in plots))
 
 
@@ -101,6 +104,12 @@ def _text(learned: LearnedModel) -> str:
 def _candidates(learned: LearnedModel) -> set[str]:
     """The names of the declarations of candidates."""
     return {template.name for template in learned.spec.flat().templates if template.is_candidate}
+
+
+def _graph(learned: LearnedModel) -> list[Plot]:
+    """The picture of the chosen pairs, where there are any."""
+    found = learned_graph(learned)
+    return [network.plot(found, f"{len(found.nodes):,} keys, {len(found.edges):,} edges")] if found.edges else []
 
 
 def _templates(learned: LearnedModel) -> list[dict[str, Any]]:

@@ -14,10 +14,10 @@ from relcrf.data.extras import require
 EXTRA, PURPOSE = "report", "relcrf report"
 """For `require`: whose packages draw, and for what."""
 
-INK, GRID, FIRST, SECOND, MARK = "#01aa01", "#02aa02", "#03aa03", "#04aa04", "#05aa05"
+INK, GRID, FIRST, SECOND, MARK, PAPER = "#01aa01", "#02aa02", "#03aa03", "#04aa04", "#05aa05", "#06aa06"
 """Colours to draw with. Each stands for a variable of the page's style."""
 
-_VARIABLES = {INK: "--ink", GRID: "--grid", FIRST: "--first", SECOND: "--second", MARK: "--mark"}
+_VARIABLES = {INK: "--ink", GRID: "--grid", FIRST: "--first", SECOND: "--second", MARK: "--mark", PAPER: "--paper"}
 
 _STYLE = {
     "axes.edgecolor": INK,
@@ -55,13 +55,19 @@ class Plot:
     legend: tuple[tuple[str, str], ...] = ()
 
 
-def draw(title: str, paint: Callable[[Any], None], legend: tuple[tuple[str, str], ...] = ()) -> Plot:
+def draw(
+    title: str,
+    paint: Callable[[Any], None],
+    legend: tuple[tuple[str, str], ...] = (),
+    inches: tuple[float, float] = _INCHES,
+) -> Plot:
     """A plot; the same bytes for the same input.
 
     Args:
         title: differs from those of the other plots of a page.
         paint: draws on Matplotlib's axes.
         legend: colours, of those above, and words for them.
+        inches: width and height.
 
     Raises:
         UsageError: where Matplotlib is not installed.
@@ -69,7 +75,7 @@ def draw(title: str, paint: Callable[[Any], None], legend: tuple[tuple[str, str]
     settings, drawing = (require(f"matplotlib{part}", EXTRA, PURPOSE) for part in ("", ".figure"))
     out = io.StringIO()
     with settings.rc_context({**_STYLE, "svg.hashsalt": ascii(title)}):
-        figure = drawing.Figure(figsize=_INCHES, layout="constrained")
+        figure = drawing.Figure(figsize=inches, layout="constrained")
         paint(figure.subplots())
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return Plot(title, _inline(out.getvalue(), title), tuple((_VARIABLES[colour], text) for colour, text in legend))

@@ -84,7 +84,7 @@ def test_the_report_of_a_trmrf_run(trmrf):
             share = f"{found.beyond / found.total:.1%}"
             assert f"{name}: {share} of {found.total:,} cells are beyond ±0.1" in legend
     assert legend.count("the threshold") == 2
-    assert "Strongest candidates" in html.text("h2")
+    assert {"Learned graph", "Strongest candidates"} <= {*html.text("h2")} and made.plots[-1].endswith(" edges")
     table = rows(made.html)
     fit = api.load_fit(trmrf)
     candidates = {t.name for t in fit.learned.spec.templates if t.is_candidate}
@@ -158,7 +158,7 @@ def test_old_runs_have_a_report_without_what_they_lack(tmp_path, trmrf):
     html = Page(made.html)
     assert "Distributions" not in html.text("h2") and "1.5" in html.text("dd")
     (run / "log.jsonl").write_text("")
-    assert page.report(run).plots == ()
+    assert page.report(run).plots == ("7 keys, 24 edges",)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,224 @@
+"""The learned graph as a picture: hubs are large, strong edges wide, and no two labels meet."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.data.extras import require
+from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.evaluation.learned_graph import LearnedGraph
+from relcrf.report.node_places import places
+from relcrf.report.plot import EXTRA, FIRST, GRID, INK, MARK, PAPER, SECOND, Plot, draw
+from relcrf.text.printable import printable
+
+ENDINGS = (".png", ".svg")
+PURPOSE = "a picture of the learned graph"
+
+MOST_LABELS = 150
+"""Nodes beyond these, those of the fewest edges, have no label."""
+
+MOST_LETTERS = 26
+"""Of a label."""
+
+LETTERS = 8.0
+"""Height of a label's letters, in points; as are all lengths here."""
+
+MARGIN, FOOT = 14.0, 34.0
+"""Around all nodes, and below them for the legend."""
+
+_LIGHT = {
+    INK: "#24292f",
+    GRID: "#d8dee4",
+    FIRST: "#0969da",
+    SECOND: "#bc4c00",
+    MARK: "#8250df",
+    PAPER: "#ffffff",
+}
+"""Colours of a picture that stands alone; a page has its own."""
+
+_SHAPES = (("o", INK), ("s", MARK), ("D", GRID))
+"""Marker and colour of each kind of nodes; those beyond are as the last."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A graph with all that is measured of its picture.
+
+    Args:
+        at: the centre of each node's disc, shape (n_nodes, 2).
+        discs: their diameters, shape (n_nodes,).
+        labels: of each node; empty for none.
+        size: width and height of the whole.
+    """
+
+    graph: LearnedGraph
+    at: np.ndarray
+    discs: np.ndarray
+    labels: tuple[str, ...]
+    size: tuple[float, float]
+
+    @cached_property
+    def kinds(self) -> list[str]:
+        """Of its nodes, in the order in which they come."""
+        return list(dict.fromkeys(node.kind for node in self.graph.nodes))
+
+    @cached_property
+    def colours(self) -> list[str]:
+        """Of each edge, by its sign; edges of several weights have none."""
+        return [SECOND if edge.weight is not None and edge.weight < 0 else FIRST for edge in self.graph.edges]
+
+    @property
+    def legend(self) -> tuple[tuple[str, str], ...]:
+        """Colours and what they say."""
+        signed = any(edge.weight is not None for edge in self.graph.edges)
+        signs = [(FIRST, "more often together"), (SECOND, "less often together")] if signed else [(FIRST, "edges")]
+        kinds = [(_SHAPES[min(k, len(_SHAPES) - 1)][1], printable(kind)) for k, kind in enumerate(self.kinds)]
+        return (*(entry for entry in signs if entry[0] in self.colours), *kinds)
+
+
+def drawing(graph: LearnedGraph) -> Drawing:
+    """A graph with places for its nodes; the same for the same graph.
+
+    Raises:
+        UsageError: where Matplotlib is not installed.
+    """
+    degrees = graph.degrees
+    discs = 5.0 + 13.0 * np.sqrt(degrees / degrees.max())
+    # Of equally many edges the strongest count.
+    best = np.zeros(len(degrees))
+    np.maximum.at(best, graph.pairs.ravel(), np.repeat(graph.strengths, 2))
+    labelled = set(np.lexsort((-best, -degrees))[:MOST_LABELS].tolist())
+    labels = tuple(_short(printable(node.name)) if k in labelled else "" for k, node in enumerate(graph.nodes))
+    words = np.array([_measure(label) for label in labels])
+    boxes = np.column_stack((np.maximum(discs, words[:, 0]), discs + words[:, 1]))
+    at = places(graph.pairs, boxes)
+    width, height = (at + boxes / 2).max(axis=0) + 2 * MARGIN
+    # A box is a disc and its label below; the centre of the disc is above that of the box.
+    at = at + MARGIN + np.column_stack((np.zeros(len(at)), words[:, 1] / 2 + FOOT))
+    return Drawing(graph, at, discs, labels, (max(float(width), 360.0), float(height) + FOOT))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+
+
+def _measure(label: str) -> tuple[float, float]:
+    """Width and height of a label."""
+    if not label:
+        return 0.0, 0.0
+    words, fonts = (require(f"matplotlib.{part}", EXTRA, PURPOSE) for part in ("textpath", "font_manager"))
+    with _any_letters():
+        width, _, _ = words.TextToPath().get_text_width_height_descent(
+            label, fonts.FontProperties(size=LETTERS), ismath=False
+        )
+    return float(width) + 2.0, 1.3 * LETTERS
+
+
+@contextmanager
+def _any_letters() -> Iterator[None]:
+    """Letters that the font does not have are drawn as boxes, without a word about it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        yield
+
+
+def plot(graph: LearnedGraph, title: str) -> Plot:
+    """The picture for the report page."""
+    made = drawing(graph)
+    with _any_letters():
+        return draw(title, lambda axes: _paint(axes, made, {}), made.legend, inches=_inches(made))
+
+
+def require_drawable(path: Path) -> None:
+    """Refuses a picture that could not be drawn, before any work is done; makes its folder.
+
+    Raises:
+        UsageError: for an ending that is none of the known ones, a path that is a folder, or where Matplotlib is not installed.
+    """
+    if path.suffix not in ENDINGS or path.is_dir():
+        message = f"'{path}' ends in none of {listing(ENDINGS)}, or is a folder"
+        raise UsageError(Diagnostic("E312", message, hint="name a file such as graph.png"))
+    require("matplotlib.figure", EXTRA, PURPOSE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def save(graph: LearnedGraph, path: Path) -> None:
+    """Writes the picture, through a temporary name; the same bytes for the same graph.
+
+    Raises:
+        UsageError: see `require_drawable`.
+    """
+    require_drawable(path)
+    settings, figures = (require(f"matplotlib{part}", EXTRA, PURPOSE) for part in ("", ".figure"))
+    made = drawing(graph)
+    partial = path.with_name(f".{path.name}.partial")
+    metadata = {"Date": None} if path.suffix == ".svg" else {}
+    style = {"text.parse_math": False, "svg.hashsalt": "learned graph", "svg.fonttype": "path"}
+    with settings.rc_context(style), _any_letters():
+        figure = figures.Figure(figsize=_inches(made), facecolor=_LIGHT[PAPER])
+        axes = figure.subplots()
+        _paint(axes, made, _LIGHT)
+        _write_legend(axes, made)
+        figure.savefig(partial, dpi=144, format=path.suffix[1:], metadata=metadata)
+    partial.replace(path)
+
+
+def _inches(made: Drawing) -> tuple[float, float]:
+    width, height = made.size
+    return width / 72, height / 72
+
+
+def _paint(axes: Any, made: Drawing, colours: Mapping[str, str]) -> None:
+    """The nodes and edges on axes as large as the figure, one unit of which is a point.
+
+    Args:
+        colours: what stands for the page's; missing ones stay.
+    """
+    axes.set_axis_off()
+    axes.set_position((0.0, 0.0, 1.0, 1.0))
+    axes.set_xlim(0.0, made.size[0])
+    axes.set_ylim(0.0, made.size[1])
+    shares = made.graph.strengths / made.graph.strengths[0]
+    for number in range(len(made.graph.edges) - 1, -1, -1):  # the strongest last, above the others
+        first, second = made.graph.pairs[number]
+        colour, share = made.colours[number], float(shares[number])
+        line = {"color": colours.get(colour, colour), "alpha": 0.1 + 0.75 * share**0.6, "linewidth": 0.4 + 3.6 * share}
+        if first == second:
+            around = 1.7 * made.discs[first]
+            axes.plot(*made.at[first], marker="o", markersize=around, fillstyle="none", markeredgewidth=line["linewidth"],
+                      markeredgecolor=line["color"], alpha=line["alpha"])  # fmt: skip
+        else:
+            axes.plot(*made.at[[first, second]].T, solid_capstyle="round", **line)
+    for node, (place, disc, label) in enumerate(zip(made.at, made.discs, made.labels, strict=True)):
+        shape, colour = _SHAPES[min(made.kinds.index(made.graph.nodes[node].kind), len(_SHAPES) - 1)]
+        axes.plot(*place, marker=shape, markersize=disc if shape == "o" else 0.8 * disc, color=colours.get(colour, colour),
+                  markeredgecolor=colours.get(PAPER, PAPER), markeredgewidth=0.8, zorder=3)  # fmt: skip
+        if label:
+            back = {"facecolor": colours.get(PAPER, PAPER), "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
+            axes.text(place[0], place[1] - disc / 2 - 0.5, label, fontsize=LETTERS, color=colours.get(INK, INK),
+                      ha="center", va="top", zorder=4, bbox=back)  # fmt: skip
+
+
+def _write_legend(axes: Any, made: Drawing) -> None:
+    """What colours and sizes say, in the foot of the picture."""
+    lines = require("matplotlib.lines", EXTRA, PURPOSE)
+    handles = []
+    markers = {colour: shape for shape, colour in _SHAPES[: len(made.kinds)]}
+    for colour, text in made.legend:
+        dot = {"marker": markers.get(colour), "linestyle": "none", "markersize": 6}
+        style = dot if colour in markers else {"linewidth": 2.5}
+        handles.append(lines.Line2D([], [], color=_LIGHT[colour], label=text, **style))
+    title = f"{len(made.graph.nodes):,} keys, {len(made.graph.edges):,} edges"
+    handles.insert(0, lines.Line2D([], [], linestyle="none", label=title))
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=len(handles), frameon=False,
+        fontsize=LETTERS + 1, labelcolor=_LIGHT[INK], handletextpad=0.5, columnspacing=1.6, borderaxespad=0.4,
+    )  # fmt: skip

@@ -1,0 +1,11 @@
+"""Texts of data for terminals, pictures and files, where some characters would do more than be seen."""
+
+from __future__ import annotations
+
+_KEPT = frozenset("\u00a0\u200c\u200d\u3000")
+"""Spaces and joiners that scripts need, though Python calls them not printable."""
+
+
+def printable(text: str) -> str:
+    """A text with control characters, marks of direction and halves of characters as their escapes: `\\x1b`, `\\u202e`."""
+    return "".join(c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text)

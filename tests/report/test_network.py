@@ -1,0 +1,174 @@
+"""The learned graph: what of a run it is, its picture, and its files."""
+
+import json
+from xml.etree import ElementTree
+
+import networkx as nx
+import numpy as np
+import pytest
+from generated import generated
+from hypothesis import given
+from hypothesis import strategies as st
+from traits import TEXT, traits_world
+
+import relcrf
+from relcrf import api
+from relcrf.errors import UsageError
+from relcrf.evaluation.learned_graph import Edge, LearnedGraph, Node, learned_graph, require_edges
+from relcrf.report import graph_files, network
+from relcrf.report.node_places import places
+from relcrf.text.printable import printable
+
+HOSTILE = (
+    "</data><x>&\"'",
+    "a\x00b\x1b[31m\r\n\t",
+    "\ud800half",
+    "右左",
+    "\u202eevil",
+    "[bold]",
+    'q"\\"',
+    "$x^2$ {",
+    "",
+)
+
+
+def graph_of(names, pairs, weights, kind="has"):
+    edges = tuple(
+        Edge(a, b, "t", abs(w), w, None)
+        for (a, b), w in sorted(zip(pairs, weights, strict=True), key=lambda each: -abs(each[1]))
+    )
+    return LearnedGraph(tuple(Node(kind, name) for name in names), edges)
+
+
+@pytest.fixture(scope="module")
+def traits():
+    model = relcrf.parse(TEXT)
+    return api.fit(model, model.ground(relcrf.Dataset(traits_world())), "trmrf", l1=1.0).learned
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    pairs = [(k, k + 1) for k in range(len(HOSTILE) - 1)] + [(2, 2)]
+    return graph_of(HOSTILE, pairs, [(-1) ** k * (1 + k) for k in range(len(pairs))])
+
+
+def test_it_is_what_was_chosen(traits):
+    found = learned_graph(traits)
+    assert sum(found.degrees) == 2 * len(found.edges) == 2 * traits.summary["chosen"]
+    assert {node.kind for node in found.nodes} == {"trait", "verb"} and len(set(found.nodes)) == len(found.nodes)
+    wanted = {}
+    for block, info in enumerate(traits.templates):
+        if info.name in ("traits", "subject"):
+            weights, gains = (traits.layout.matrix(traits.vectors[name], block)[:, 0] for name in ("weights", "gain"))
+            for key, weight, gain in zip(info.keys.values, weights, gains, strict=True):
+                # `subject` has the trait before the verb in `per`, and behind it in `over`.
+                ends = [("trait", key[0]), ("trait", key[1])]
+                ends = ends if info.name == "traits" else [("verb", key[1]), ("trait", key[0])]
+                wanted[info.name, *ends] = (weight, gain)
+    assert wanted
+    told = {
+        (e.template, *((found.nodes[n].kind, found.nodes[n].name) for n in (e.first, e.second))): (e.weight, e.gain)
+        for e in found.edges
+        if e.template in ("traits", "subject")
+    }
+    assert told == wanted
+    assert [e.strength for e in found.edges] == sorted((abs(e.weight) for e in found.edges), reverse=True)
+
+
+def test_tables_have_a_strength_and_no_sign():
+    text = (
+        "domain Node = open\nentity Row\npredict relation value(r: Row, n: Node) : 1..3\n"
+        "candidates edge(r: Row, s: Node, t: Node) where s < t over value(r, s), value(r, t) per s, t\n"
+    )
+    model, values = relcrf.parse(text), np.random.default_rng(0).integers(1, 4, 60).tolist()
+    data = {
+        "row": {"id": list(range(20))},
+        "value": {"r": [k // 3 for k in range(60)], "n": list("abc") * 20, "value": values},
+    }
+    grounding = model.ground(relcrf.Dataset(data)).with_chosen({"edge": (("a", "c"), ("b", "c"))})
+    learned = api.fit(model, grounding, "pseudo").learned
+    found = learned_graph(learned)
+    assert found.nodes == tuple(Node("value", name) for name in "acb")
+    norms = np.linalg.norm(learned.layout.matrix(learned.vectors["weights"], 0), axis=1)
+    assert {(e.first, e.second, e.strength) for e in found.edges} == {(0, 1, norms[0]), (2, 1, norms[1])}
+    assert {(e.weight, e.gain) for e in found.edges} == {(None, None)}
+    assert [text for _, text in network.drawing(found).legend] == ["edges", "value"]
+    learned.vectors["weights"][:9] = 0.0
+    assert len(learned_graph(learned).edges) == 1
+    learned.vectors["weights"][:] = 0.0
+    with pytest.raises(UsageError, match="E398"):
+        require_edges(learned_graph(learned))
+
+
+@generated(40)
+@given(st.integers(2, 40), st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=80), st.integers(0, 9))
+def test_no_box_meets_another(n, pairs, seed):
+    boxes = np.random.default_rng(seed).uniform(4, 90, (n, 2)) * [1.0, 0.3]
+    pairs = np.array([(a % n, b % n) for a, b in pairs], dtype=np.int64).reshape(-1, 2)
+    at = places(pairs, boxes)
+    np.testing.assert_array_equal(at, places(pairs, boxes))
+    first, second = np.triu_indices(n, 1)
+    apart = np.abs(at[first] - at[second]) - (boxes[first] + boxes[second]) / 2
+    assert (apart.max(axis=1) > 0).all() and (at - boxes / 2).min() >= -1e-9
+
+
+def test_the_least_connected_of_many_have_no_label(monkeypatch):
+    monkeypatch.setattr(network, "MOST_LABELS", 3)
+    star = graph_of("abcdef", [(0, k) for k in range(1, 6)] + [(3, 5)], [1.0, 2.0, 3.0, 5.0, 4.0, 1.0])
+    made = network.drawing(star)
+    assert made.labels == ("a", "", "", "d", "", "f")
+    assert made.discs.argmax() == 0 and made.discs[3] > made.discs[1]
+    monkeypatch.setattr(network, "MOST_LABELS", 150)
+    assert network.drawing(graph_of(["x" * 99, "y"], [(0, 1)], [1.0])).labels == ("x" * 25 + "…", "y")
+
+
+@pytest.mark.parametrize("ending", network.ENDINGS)
+def test_the_same_graph_is_the_same_picture(hostile, tmp_path, ending):
+    for name in ("one", "two"):
+        network.save(hostile, tmp_path / f"{name}{ending}")
+    one, two = ((tmp_path / f"{name}{ending}").read_bytes() for name in ("one", "two"))
+    assert one == two and len(one) > 4000 and len(list(tmp_path.iterdir())) == 2
+    network.save(graph_of(HOSTILE, [(0, 1), (3, 4)], [1.0, -2.0]), tmp_path / f"one{ending}")
+    assert (tmp_path / f"one{ending}").read_bytes() != two
+
+
+def test_the_picture_of_a_page_has_the_words_and_the_page_the_colours(hostile):
+    made = network.plot(hostile, "the graph")
+    texts = [node.text for node in ElementTree.fromstring(made.svg).iter() if node.tag.endswith("text")]
+    assert set(texts) == {printable(name) for name in HOSTILE if name}
+    assert made.legend == (("--first", "more often together"), ("--second", "less often together"), ("--ink", "has"))
+    assert all(f"var({name})" in made.svg for name in ("--first", "--second", "--ink", "--paper"))
+    assert "aa01" not in made.svg and "aa06" not in made.svg
+
+
+def test_printable():
+    assert printable("a\x00\x1b\n\u202e\ud800\\") == "a\\x00\\x1b\\n\\u202e\\ud800\\"
+    assert printable("été 右 \u00a0x") == "été 右 \u00a0x"
+
+
+def test_graphml_reads_back(hostile, traits, tmp_path):
+    path = tmp_path / "deep" / "g.graphml"
+    graph_files.write_graphml(hostile, path)
+    assert [p.name for p in path.parent.iterdir()] == ["g.graphml"]
+    read = nx.read_graphml(path, force_multigraph=True)
+    assert [name or "" for _, name in read.nodes(data="name")] == [printable(name) for name in HOSTILE]
+    found = {(min(a, b), max(a, b)): facts for a, b, facts in read.edges(data=True)}
+    assert len(found) == len(hostile.edges)
+    for edge in hostile.edges:
+        ends = tuple(sorted((f"n{edge.first}", f"n{edge.second}")))
+        sign = 1 if edge.weight > 0 else -1
+        assert found[ends] == {"template": "t", "strength": edge.strength, "weight": edge.weight, "sign": sign}
+    whole = learned_graph(traits)
+    graph_files.write_graphml(whole, path)
+    read = nx.read_graphml(path, force_multigraph=True)
+    assert dict(read.degree()) == dict(read.nodes(data="degree"))
+    assert sorted(gain for *_, gain in read.edges(data="gain")) == sorted(edge.gain for edge in whole.edges)
+
+
+def test_dot_quotes_its_names(hostile):
+    lines = graph_files.as_dot(hostile).splitlines()
+    assert lines[0] == "graph learned {" and lines[-1] == "}" and len(lines) == 3 + len(HOSTILE) + len(hostile.edges)
+    labels = [line.partition("label=")[2].removesuffix("]") for line in lines if "label=" in line]
+    # DOT's strings are JSON's here: a quote and a backslash have a backslash before them.
+    assert [json.loads(label) for label in labels] == [printable(name) for name in HOSTILE]
+    assert sum("dashed" in line for line in lines) == sum(edge.weight < 0 for edge in hostile.edges)

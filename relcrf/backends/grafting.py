@@ -22,9 +22,13 @@ from relcrf.learning.edge_likelihood import EdgeLikelihood
 from relcrf.learning.induced import Chosen
 from relcrf.learning.lbfgs import State
 from relcrf.structure.activation import AbstractActivation, BestChoice, EveryEdge, FirstHit
+from relcrf.structure.chance import chance_gradient
 from relcrf.structure.edge_search import EdgeSearch
 from relcrf.structure.feature_search import FeatureSearch
 from relcrf.structure.induction import Strengths
+
+BY_CHANCE = 2.0
+"""Of chance's gradient, what an edge must be steeper than. Tables of 5 x 5 hardly are by chance; one pair of literals of twenty is."""
 
 WAYS = ("best-choice", "edges", "first-hit", "features")
 
@@ -45,8 +49,9 @@ class GraftingBackend(AbstractBackend):
         tests: edges that are tested in a round of `best-choice`, and at most in one of `first-hit`.
         hubs: the share of all edges that it might have which makes an end a hub, whose candidates are tested first; 0 is never.
         score: what edges are tested by: `gradient`, exactly; or `counts`, how far their ends' labels are from independent.
-        l1, l2: where a template does not set its own: of an edge of d weights `l1 sqrt(d) |weights|`, of all weights
-            `l2 / 2 |weights|^2`. Penalties on the sum over variables.
+        l1: of candidates that do not set their own; an edge of d weights costs `l1 sqrt(d) |weights|`, against the sum over
+            variables. 0 is `BY_CHANCE` times the gradient that independent ends would have by chance, see `chance_gradient`.
+        l2: of all weights whose template does not set its own, `l2 / 2 |weights|^2`.
         time: seconds after which learning stops with what there is; 0 is never.
         steps: iterations of the optimiser in a round. max_iterations: in each stage.
         tolerance: how far gradients may be from the minimum's conditions, as a share of the smallest l1 of candidates.
@@ -65,7 +70,7 @@ class GraftingBackend(AbstractBackend):
     tests: int = 2000
     hubs: float = 0.0
     score: str = "gradient"
-    l1: float = 10.0
+    l1: float = 0.0
     l2: float = 0.1
     time: float = 0.0
     steps: int = 3
@@ -80,7 +85,7 @@ class GraftingBackend(AbstractBackend):
         self._require_one_of("activate", WAYS)
         self._require_one_of("score", ("gradient", "counts"))
         self._require_one_of("inference", WITH_MARGINALS)
-        for setting in ("reservoir", "tests", "steps", "l1", "tolerance"):
+        for setting in ("reservoir", "tests", "steps", "tolerance"):
             if not getattr(self, setting):
                 message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
                 raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
@@ -100,7 +105,7 @@ class GraftingBackend(AbstractBackend):
             layout.l1(0.0),
             layout.l2(self.l2),
             layout.learned(),
-            [self.l1 if space.l1 is None else space.l1 for space in spaces],
+            [self._l1(model, number) for number in range(len(spaces))],
             [self.l2 if space.l2 is None else space.l2 for space in spaces],
         )
         search = self._search(replace(model, trained=trained), strengths)
@@ -139,6 +144,14 @@ class GraftingBackend(AbstractBackend):
                 raise UsageError(Diagnostic("E399", message, hint=hint))
             out.append(space.only(problem.roles == Role.FREE))
         return tuple(out)
+
+    def _l1(self, model: EdgeLikelihood, number: int) -> float:
+        """The strength of a space's candidates."""
+        own = model.spaces[number].l1
+        if own is not None:
+            return own
+        # Where no two ends meet, any strength will do.
+        return self.l1 or BY_CHANCE * chance_gradient(model, number, self.seed) or 1.0
 
     def _activation(self) -> AbstractActivation:
         if self.activate == "best-choice":
@@ -195,6 +208,7 @@ class GraftingBackend(AbstractBackend):
             "tests": int(dict(stages)["edges"].kept["tests"]),
             "chosen": n_edges,
         }
+        summary |= {f"l1_{space.name}": l1 for space, l1 in zip(search.model.spaces, search.strengths.l1, strict=True)}
         return Learned({"weights": state.point[np.concatenate(kept)]}, tuple(stages), summary, pairs)
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:

@@ -260,7 +260,9 @@ def main() -> None:
         worlds[name] = {}
         for method in chosen.methods:
             worlds[name][method] = figures = measure(world, method, most)
-            console.print(f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}")
+            console.print(
+                f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
+            )
         title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {world.nlpl(Chosen.none(), world.point):.4f}"
         show(title, worlds[name])
         plain = {m: {k: v for k, v in f.items() if k not in ("path", "judged")} for m, f in worlds[name].items()}

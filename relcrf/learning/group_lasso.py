@@ -77,7 +77,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class GroupLasso(AbstractMinimiser):
-    """Minimises `f(w) + sum over groups of strength |w_g|`; the objective that its methods take gives value and gradient of f alone.
+    """Minimises `f(w) + sum over groups of strength |w_g|`; the objective that its methods take is f, with its gradient.
 
     In its states, `value` has the penalty in it and `gradient` has not; `gradient_norm` is the largest of `Groups.violations`,
     and `first_gradient` is `scale`.

@@ -14,8 +14,9 @@ LOOKED_AT = 512
 def chance_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
     """The root of the mean square of the gradient's components of edges of a space, at the model without edges.
 
-    It is what labels with the frequencies that they have would give if those of two ends were independent: counts of joint states then
-    have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice their difference from what is expected.
+    It is what labels with the frequencies that they have would give if those of two ends were independent: counts of joint
+    states then have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice how far they are from their
+    expectations.
     """
     whole = model.spaces[space]
     if not whole.n_pairs:

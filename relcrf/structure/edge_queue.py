@@ -15,6 +15,9 @@ from relcrf.structure.pair_order import PairNumbers, Shuffled
 UNSEEN, AT_A_HUB = 0.0, -1.0
 """Priorities; the lower one goes first. An edge that has been tested has its violation, to which being at a hub adds."""
 
+LISTS = ("waiting", "priority", "failed", "violation", "hubs")
+"""What of a queue changes besides its cursor."""
+
 MOST_FAILED = 1 << 22
 """Failures that are remembered, those nearest to passing: 64 MiB. Before a search ends all pairs are tested once more anyhow."""
 
@@ -51,13 +54,12 @@ class EdgeQueue:
     @property
     def kept(self) -> dict[str, np.ndarray]:
         """What changes, by name, to be saved."""
-        names = ("waiting", "priority", "failed", "violation", "hubs")
-        return {"cursor": np.array(self.cursor), **{name: getattr(self, name) for name in names}}
+        return {"cursor": np.array(self.cursor), **{name: getattr(self, name) for name in LISTS}}
 
     def restored(self, kept: Mapping[str, np.ndarray]) -> EdgeQueue:
         """The same queue as far as another had come."""
-        saved = {name: kept[name] for name in self.kept}
-        return replace(self, **{**saved, "cursor": int(kept["cursor"])})
+        waiting, priority, failed, violation, hubs = (kept[name] for name in LISTS)
+        return EdgeQueue(self.numbers, self.order, int(kept["cursor"]), waiting, priority, failed, violation, hubs)
 
     @property
     def seen_all(self) -> bool:
@@ -112,7 +114,7 @@ class EdgeQueue:
         at_new = at_new[unseen]
         # In the order in which they would have come.
         at_new = at_new[np.argsort(self.order.places(at_new))]
-        moved = self._at(self.waiting, new) & ~self._at(self.waiting, self.hubs)
+        moved: np.ndarray = self._at(self.waiting, new) & ~self._at(self.waiting, self.hubs)
         priority = self.priority + AT_A_HUB * moved
         order = np.argsort(priority, kind="stable")
         sorted_again = replace(self, waiting=self.waiting[order], priority=priority[order])

@@ -145,7 +145,7 @@ class EdgeSearch:
     def strong(self, chosen: Chosen, point: np.ndarray) -> np.ndarray:
         """Which chosen edges have weights other than 0, bool."""
         groups = Groups(self.weight_start(chosen), np.zeros(len(chosen)))
-        return groups.norms(point[self.model.n_base :]) > 0.0
+        return np.asarray(groups.norms(point[self.model.n_base :]) > 0.0)
 
     def _grown(self, state: State, chosen: Chosen, more: Chosen) -> State:
         """With more edges, at weights of 0."""

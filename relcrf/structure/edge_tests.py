@@ -21,7 +21,8 @@ BATCH = 1 << 14
 class EdgeTests:
     """How steep the objective is along edges that are not chosen, at one point.
 
-    An edge's *ratio* is `|gradient| / (strength sqrt(size))`, of the gradient in its `size` weights: above 1 it is worth its penalty.
+    An edge's *ratio* is `|gradient| / (strength sqrt(size))`, of the gradient in its `size` weights: above 1 it is worth its
+    penalty.
 
     Args:
         model: with what is chosen. point: its weights.

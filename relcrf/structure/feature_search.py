@@ -36,7 +36,11 @@ class FeatureSearch(EdgeSearch):
     def _activated(self, state: State, *, surely: bool) -> State:
         chosen, opened = Chosen.of(state.kept["chosen"]), state.kept["open"]
         tests = EdgeTests(
-            self.model.having(chosen), self.numbers, state.point, tuple(self.strengths.l1), self.by_counts and not surely
+            self.model.having(chosen),
+            self.numbers,
+            state.point,
+            tuple(self.strengths.l1),
+            self.by_counts and not surely,
         )
         least = 1.0 + self.tolerance if surely else 1.0
         sizes = self._sizes(chosen)

@@ -34,11 +34,11 @@ class Groups:
 
     def spread(self, values: np.ndarray) -> np.ndarray:
         """A value for each group as one for each weight."""
-        return np.repeat(values, self.sizes)
+        return np.asarray(np.repeat(values, self.sizes))
 
     def totals(self, values: np.ndarray) -> np.ndarray:
         """Sums over the weights of each group, shape (n_groups,)."""
-        return np.add.reduceat(values, self.start[:-1]) if len(self.sizes) else np.empty(0)
+        return np.asarray(np.add.reduceat(values, self.start[:-1])) if len(self.sizes) else np.empty(0)
 
     def norms(self, values: np.ndarray) -> np.ndarray:
         """Euclidean norms of the values of each group, shape (n_groups,)."""
@@ -57,7 +57,7 @@ class Groups:
         """
         norms, fall = self.norms(point), rate * self.strength
         left = np.divide(norms - fall, norms, out=np.zeros(len(norms)), where=norms > fall)
-        return point * self.spread(left)
+        return np.asarray(point * self.spread(left))
 
     def violations(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         """How far each group is from its condition of the minimum (Karush, Kuhn & Tucker), shape (n_groups,).
@@ -72,7 +72,7 @@ class Groups:
         there = norms > 0.0
         pull = np.divide(self.strength, norms, out=np.zeros(len(norms)), where=there)
         inside = self.norms(gradient + self.spread(pull) * point)
-        return np.where(there, inside, np.maximum(inside - self.strength, 0.0)) / np.sqrt(self.sizes)
+        return np.asarray(np.where(there, inside, np.maximum(inside - self.strength, 0.0)) / np.sqrt(self.sizes))
 
 
 @dataclass(frozen=True)
@@ -238,4 +238,4 @@ class _Quadratic:
     def product(self, vector: np.ndarray) -> np.ndarray:
         """B times a vector, shape (n,)."""
         low_rank: np.ndarray = self.factors @ (self.middle @ (self.factors.T @ vector))
-        return self.scale * self.metric * vector - low_rank
+        return np.asarray(self.scale * self.metric * vector - low_rank)

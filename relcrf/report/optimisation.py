@@ -62,7 +62,7 @@ def stages(log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]
 
 
 def plots(stage: Stage) -> list[Plot]:
-    """The value over iterations and over seconds, the gradient, and the numbers of weights and of candidates where they change."""
+    """The value over iterations and over seconds, the gradient, and how many weights and candidates there are."""
     found = [_line(stage, "value", stage.value, "iterations", stage.iteration)]
     if stage.seconds is not None:
         found.append(_line(stage, "value", stage.value, "seconds", stage.seconds))

@@ -126,5 +126,4 @@ class EdgeQueue:
         """Which pairs have one of some ends, bool."""
         if not len(ends):
             return np.zeros(len(pairs), dtype=bool)
-        out: np.ndarray = np.isin(self.numbers.ends(pairs), ends).any(axis=1)
-        return out
+        return np.asarray(np.isin(self.numbers.ends(pairs), ends).any(axis=1))

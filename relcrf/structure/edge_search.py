@@ -167,11 +167,12 @@ class EdgeSearch:
 
     def _sizes(self, chosen: Chosen) -> np.ndarray:
         """How many weights each edge has, shape (n_chosen,)."""
-        return np.array([space.patterns.shape[1] for space in self.model.spaces], dtype=np.int64)[chosen.space]
+        of_spaces = [space.patterns.shape[1] for space in self.model.spaces]
+        return np.asarray(np.array(of_spaces, dtype=np.int64)[chosen.space])
 
     def _l1(self, chosen: Chosen) -> np.ndarray:
         """Strengths of the spaces of edges, shape (n_chosen,)."""
-        return np.asarray(self.strengths.l1, dtype=np.float64)[chosen.space]
+        return np.asarray(np.array(self.strengths.l1, dtype=np.float64)[chosen.space])
 
     @property
     def _base_l1(self) -> np.ndarray:

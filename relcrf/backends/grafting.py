@@ -28,7 +28,7 @@ from relcrf.structure.feature_search import FeatureSearch
 from relcrf.structure.induction import Strengths
 
 BY_CHANCE = 2.0
-"""Of chance's gradient, what an edge must be steeper than: chance hardly makes a table of 5 x 5 so, and a pair of literals seldom."""
+"""Of chance's gradient, what an edge must be steeper than: chance hardly makes a table of 5 x 5 so, a pair of literals seldom."""
 
 WAYS = ("best-choice", "edges", "first-hit", "features")
 

@@ -1,5 +1,6 @@
-"""The pseudo-likelihood of edges with tables beside its dense form, counts beside a product of matrices, and a whole L1 fit beside
-scikit-learn's saga: seconds of CPU of one thread each, in turns, after a run for warm-up, the median.
+"""The pseudo-likelihood of edges beside its dense form, counts beside a matrix product, an L1 fit beside scikit-learn's saga.
+
+Seconds of CPU of one thread each, in turns, after a run for warm-up, the median.
 
     python benchmarks/pseudo_likelihood.py
 

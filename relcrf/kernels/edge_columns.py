@@ -24,8 +24,8 @@ U = np.uint64
 
 ONE = U(1)
 
-BLOCK = U(512)
-"""Samples at a time: their rows, of 8 states, are 32 KiB."""
+BLOCK = U(256)
+"""Samples at a time: their rows, of 8 states, are 16 KiB."""
 
 COPIES = 2
 """Of gradients, which take turns: an addition to the same row would wait for the one before."""
@@ -34,6 +34,9 @@ ROW = 8
 """Rows are whole vectors of so many float64. LLVM makes several of one where the machine's are shorter."""
 
 VECTOR = U(ROW)
+
+LINE = 64
+"""Bytes of a line of cache. A row that lies in two lines takes twice as long."""
 
 
 class Columns(NamedTuple):
@@ -72,6 +75,13 @@ FLAT, TABLE, INDEX = float64[::1], float64[:, ::1], int64[::1]
 LABELS = read_only(int8[:, ::1])
 COLUMNS = types.NamedTuple([read_only(int32[::1]), LABELS, LABELS, read_only(int32[:, ::1]), read_only(INDEX)], Columns)
 INCIDENCE = types.NamedTuple([read_only(INDEX), read_only(int32[::1]), read_only(INDEX)], Incidence)
+
+
+def aligned(size: int) -> np.ndarray:
+    """Zeros, shape (size,), that begin with a line of cache, as those rows should that are added."""
+    room = np.zeros(size + LINE // 8)
+    first = -room.ctypes.data % LINE // 8
+    return room[first : first + size]
 
 
 def _vector(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
@@ -165,9 +175,23 @@ def _total(values, n):  # type: ignore[no-untyped-def]
 
 
 @kernel(
-    (COLUMNS, INCIDENCE, INCIDENCE, boolean, int64, int64, read_only(TABLE), read_only(FLAT), FLAT, FLAT, TABLE, FLAT)
+    (
+        COLUMNS,
+        INCIDENCE,
+        INCIDENCE,
+        boolean,
+        int64,
+        int64,
+        read_only(TABLE),
+        read_only(FLAT),
+        FLAT,
+        FLAT,
+        TABLE,
+        FLAT,
+        FLAT,
+    )
 )
-def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient):  # type: ignore[no-untyped-def]
+def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient, rows):  # type: ignore[no-untyped-def]
     """Values and gradients of the columns lo..hi-1: of all, or only of those with an edge that is asked for.
 
     Args:
@@ -179,9 +203,10 @@ def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_b
         of_base: sums of the probabilities of states where there are labels, shape (n_columns, width); overwritten.
         gradient: of the rows of the asked edges, as `tables`, `COPIES` times, of which the sum counts; added to. Gradients
             for no state are of no use.
+        rows: room for a block, shape (BLOCK * width,); overwritten.
     """
     width, n_samples = U(base.shape[1]), U(columns.states.shape[1])
-    rows, scores = np.empty(BLOCK * width), np.empty((width, BLOCK))
+    scores = np.empty((width, BLOCK))
     top, loss = np.empty(BLOCK), np.empty(BLOCK)
     for c in range(U(lo), U(hi)):
         if not every and asked.start[c] == asked.start[c + ONE]:

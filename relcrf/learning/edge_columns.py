@@ -11,7 +11,7 @@ import numpy as np
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels import edge_columns
-from relcrf.kernels.edge_columns import COPIES, ROW, Columns, Incidence
+from relcrf.kernels.edge_columns import BLOCK, COPIES, ROW, Columns, Incidence
 from relcrf.kernels.threads import frozen, in_runs
 from relcrf.learning.edge_cells import AbstractConditionals, Edges
 
@@ -138,12 +138,13 @@ class EdgeRows:
 
     def rows(self, tables: np.ndarray) -> np.ndarray:
         """From flat tables, flat."""
-        out = np.zeros((int(self.start[-1]), self.width))
+        flat = edge_columns.aligned(int(self.start[-1]) * self.width)
+        out = flat.reshape(-1, self.width)
         for cells, (n, n_first, n_second), by_second, by_first in self._parts():
             part = tables[cells].reshape(n, n_first, n_second)
             out[by_second, :n_first] = part.transpose(0, 2, 1)
             out[by_first, :n_second] = part
-        return out.ravel()
+        return flat
 
     def tables(self, rows: np.ndarray) -> np.ndarray:
         """The adjoint of `rows`."""
@@ -250,12 +251,15 @@ class ColumnConditionals(AbstractConditionals):
         else:
             base, flat = self.shared.log_potentials(weights, self._width), np.empty(0)
         value, of_base = np.empty(n_columns), np.empty((n_columns, self._width))
-        gradient = np.zeros(COPIES * int(asked.start[-1]) * self._width)
+        gradient = edge_columns.aligned(COPIES * int(asked.start[-1]) * self._width)
         by_column, of_asked = acting.incidence(n_columns), asked.incidence(n_columns)
         base, rows = frozen(base, np.float64), frozen(acting.rows(tables), np.float64)
 
         def run(lo: int, hi: int) -> None:
-            edge_columns.sweep(columns, by_column, of_asked, every, lo, hi, base, rows, flat, value, of_base, gradient)
+            room = edge_columns.aligned(int(BLOCK) * self._width)
+            edge_columns.sweep(
+                columns, by_column, of_asked, every, lo, hi, base, rows, flat, value, of_base, gradient, room
+            )
 
         n_edges, n_asked = np.diff(by_column.start), np.diff(of_asked.start)
         work = (SOFTMAX_WORK + n_edges + n_asked) * (n_samples if every else n_samples * (n_asked > 0))

@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from relcrf.data.extras import require
-from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.pareto import Point, unbeaten
-
-EXTRA, PURPOSE = "report", "a plot"
-"""For `require`."""
+from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
 
 ENDINGS = (".png", ".svg", ".pdf")
 
@@ -19,16 +16,8 @@ _MARKERS = {"evidence": "o", "static": "s", "none": "D"}
 
 
 def require_drawable(path: Path) -> None:
-    """Refuses a picture that could not be drawn, before any work is done; makes its folder.
-
-    Raises:
-        UsageError: for an ending that is none of the known ones, a path that is a folder, or where Matplotlib is not installed.
-    """
-    if path.suffix not in ENDINGS or path.is_dir():
-        message = f"'{path}' ends in none of {listing(ENDINGS)}, or is a folder"
-        raise UsageError(Diagnostic("E312", message, hint="name a file such as pareto.png"))
-    require("matplotlib.figure", EXTRA, PURPOSE)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Refuses a picture that could not be drawn, before any work is done; see `require_picture`."""
+    require_picture(path, ENDINGS, "pareto.png")
 
 
 def draw(points: Sequence[Point], path: Path) -> None:
@@ -54,9 +43,7 @@ def draw(points: Sequence[Point], path: Path) -> None:
     _label(left, "messages for each variable asked")
     _label(right, "seconds of inference")
     left.legend(title="filled: no other has less loss\nand no more messages")
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=130, format=path.suffix[1:])
-    partial.replace(path)
+    write_picture(figure, path, 130)
 
 
 def _label(axes: Any, text: str) -> None:

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from relcrf.data.extras import require
-from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.learned_graph import LearnedGraph
 from relcrf.report.node_places import places
-from relcrf.report.plot import EXTRA, FIRST, GRID, INK, MARK, PAPER, SECOND, Plot, draw
+from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
+from relcrf.report.plot import FIRST, GRID, INK, MARK, PAPER, SECOND, Plot, draw
 from relcrf.text.printable import printable
 
 ENDINGS = (".png", ".svg")
-PURPOSE = "a picture of the learned graph"
-
 MOST_LABELS = 150
 """Nodes beyond these, those of the fewest edges, have no label."""
 
@@ -138,16 +136,8 @@ def plot(graph: LearnedGraph, title: str) -> Plot:
 
 
 def require_drawable(path: Path) -> None:
-    """Refuses a picture that could not be drawn, before any work is done; makes its folder.
-
-    Raises:
-        UsageError: for an ending that is none of the known ones, a path that is a folder, or where Matplotlib is not installed.
-    """
-    if path.suffix not in ENDINGS or path.is_dir():
-        message = f"'{path}' ends in none of {listing(ENDINGS)}, or is a folder"
-        raise UsageError(Diagnostic("E312", message, hint="name a file such as graph.png"))
-    require("matplotlib.figure", EXTRA, PURPOSE)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Refuses a picture that could not be drawn, before any work is done; see `require_picture`."""
+    require_picture(path, ENDINGS, "graph.png")
 
 
 def save(graph: LearnedGraph, path: Path) -> None:
@@ -159,16 +149,13 @@ def save(graph: LearnedGraph, path: Path) -> None:
     require_drawable(path)
     settings, figures = (require(f"matplotlib{part}", EXTRA, PURPOSE) for part in ("", ".figure"))
     made = drawing(graph)
-    partial = path.with_name(f".{path.name}.partial")
-    metadata = {"Date": None} if path.suffix == ".svg" else {}
     style = {"text.parse_math": False, "svg.hashsalt": "learned graph", "svg.fonttype": "path"}
     with settings.rc_context(style), _any_letters():
         figure = figures.Figure(figsize=_inches(made), facecolor=_LIGHT[PAPER])
         axes = figure.subplots()
         _paint(axes, made, _LIGHT)
         _write_legend(axes, made)
-        figure.savefig(partial, dpi=144, format=path.suffix[1:], metadata=metadata)
-    partial.replace(path)
+        write_picture(figure, path, 144)
 
 
 def _inches(made: Drawing) -> tuple[float, float]:

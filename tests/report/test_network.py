@@ -15,7 +15,7 @@ import relcrf
 from relcrf import api
 from relcrf.errors import UsageError
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph, Node, learned_graph, require_edges
-from relcrf.report import graph_files, network
+from relcrf.report import graph_files, network, node_places
 from relcrf.report.node_places import places
 from relcrf.text.printable import printable
 
@@ -110,6 +110,16 @@ def test_no_box_meets_another(n, pairs, seed):
     first, second = np.triu_indices(n, 1)
     apart = np.abs(at[first] - at[second]) - (boxes[first] + boxes[second]) / 2
     assert (apart.max(axis=1) > 0).all() and (at - boxes / 2).min() >= -1e-9
+
+
+def test_large_components_are_laid_out_by_forces(monkeypatch):
+    monkeypatch.setattr(node_places, "MOST_EXACT", 5)
+    pairs = np.array([(0, k) for k in range(1, 9)] + [(8, k) for k in range(9, 16)] + [(16, 17)])
+    boxes = np.full((18, 2), 10.0)
+    at = places(pairs, boxes)
+    np.testing.assert_array_equal(at, places(pairs, boxes))
+    far = np.linalg.norm(at[8] - at[1:8], axis=1).mean()
+    assert np.linalg.norm(at[0] - at[1:8], axis=1).mean() < far > np.linalg.norm(at[8] - at[9:16], axis=1).mean()
 
 
 def test_the_least_connected_of_many_have_no_label(monkeypatch):

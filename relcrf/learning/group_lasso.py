@@ -42,7 +42,7 @@ class Groups:
 
     def norms(self, values: np.ndarray) -> np.ndarray:
         """Euclidean norms of the values of each group, shape (n_groups,)."""
-        return np.sqrt(self.totals(values * values))
+        return np.asarray(np.sqrt(self.totals(values * values)))
 
     def penalty(self, point: np.ndarray) -> float:
         norms = self.norms(point)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.structure.edge_queue import EdgeQueue
-from relcrf.structure.edge_tests import BATCH, EdgeTests
+from relcrf.structure.edge_tests import EdgeTests
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,16 +53,14 @@ class EveryEdge(AbstractActivation):
 
     def choose(self, tests: EdgeTests, queue: EdgeQueue) -> Activated:
         best, ratios, n_tests = np.empty(0, dtype=np.int64), np.empty(0), 0
-        for begin in range(0, tests.numbers.size, BATCH):
-            pairs = np.arange(begin, min(begin + BATCH, tests.numbers.size))
-            pairs = pairs[tests.new(pairs)]
+        for pairs in tests.every():
             found = tests.ratios(pairs)
             n_tests += len(pairs)
             passing = found > self.least
             best, ratios = np.concatenate((best, pairs[passing])), np.concatenate((ratios, found[passing]))
             order = np.argsort(-ratios, kind="stable")[: self.most]
             best, ratios = best[order], ratios[order]
-        return Activated(best, queue, n_tests, done=not len(best))
+        return Activated(best, queue, n_tests, done=not len(best) and not tests.late())
 
 
 @dataclass(frozen=True)

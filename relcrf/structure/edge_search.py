@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -89,23 +89,28 @@ class EdgeSearch:
     def run(self, state: State, observe: Callable[[State], None] = lambda state: None) -> State:
         """Goes on to the end; `observe` sees the state after each round."""
         while state.status == "running":
-            began = self.clock()
-            state = judged_by_held_out(self._round(state), self._held_out, self.patience)
-            seconds = float(state.kept["seconds"]) + self.clock() - began
-            late = self.most_seconds is not None and seconds >= self.most_seconds
-            status = "out of time" if late and state.status == "running" else state.status
+            before = self.clock() - float(state.kept["seconds"])
+            late = partial(self._late, before)
+            state = judged_by_held_out(self._round(state, late), self._held_out, self.patience)
+            seconds = self.clock() - before
+            over = self.most_seconds is not None and seconds >= self.most_seconds
+            status = "out of time" if over and state.status == "running" else state.status
             state = replace(state, status=status, kept={**state.kept, "seconds": np.array(seconds)})
             observe(state)
         return state
+
+    def _late(self, began: float) -> bool:
+        """Whether the time is over; it began with nothing done at some reading of the clock."""
+        return self.most_seconds is not None and self.clock() - began >= self.most_seconds
 
     @cached_property
     def _held_out(self) -> EdgeLikelihood | None:
         return self.model.held_out()
 
-    def _round(self, state: State) -> State:
+    def _round(self, state: State, late: Callable[[], bool]) -> State:
         """Activates edges, unless none was left, and moves the weights; at the minimum it tests all edges once more."""
         if not state.kept["settled"]:
-            state = self._activated(state, surely=False)
+            state = self._activated(state, late, surely=False)
         optimiser, objective = self._problem(state.kept)
         for _ in range(self.steps):
             if state.status == "running":
@@ -114,15 +119,13 @@ class EdgeSearch:
             return state
         if state.kept["settled"]:
             # At this minimum others may have become worth their penalty.
-            state = self._activated(state, surely=True)
+            state = self._activated(state, late, surely=True)
         return replace(state, status="converged" if state.kept["settled"] else "running")
 
-    def _activated(self, state: State, *, surely: bool) -> State:
+    def _activated(self, state: State, late: Callable[[], bool], *, surely: bool) -> State:
         """With the edges that the activation finds, at weights of 0; or with those that pass when all are tested."""
-        chosen = Chosen.of(state.kept["chosen"])
-        model, queue = self.model.having(chosen), EdgeQueue.of(self.numbers, self.seed).restored(state.kept)
-        by_counts = self.by_counts and not surely
-        tests = EdgeTests(model, self.numbers, state.point, tuple(self.strengths.l1), by_counts)
+        chosen, queue = Chosen.of(state.kept["chosen"]), EdgeQueue.of(self.numbers, self.seed).restored(state.kept)
+        tests = self._tests(state, late, surely=surely)
         every = EveryEdge(self.most, 1.0 + self.tolerance)
         found = (every if surely or self.activation is None else self.activation).choose(tests, queue)
         kept = {
@@ -132,6 +135,12 @@ class EdgeSearch:
             **self._hubs_first(found, chosen, state.point).kept,
         }
         return self._grown(replace(state, kept=kept), chosen, self.numbers.chosen(found.pairs))
+
+    def _tests(self, state: State, late: Callable[[], bool], *, surely: bool) -> EdgeTests:
+        """Tests of edges at a state; `surely` by gradients."""
+        model = self.model.having(Chosen.of(state.kept["chosen"]))
+        by_counts = self.by_counts and not surely
+        return EdgeTests(model, self.numbers, state.point, tuple(self.strengths.l1), by_counts, late)
 
     def _hubs_first(self, found: Activated, chosen: Chosen, point: np.ndarray) -> EdgeQueue:
         """The queue, with the candidates at hubs moved ahead; edges with weights make degrees, and so do those that join."""

@@ -5,6 +5,7 @@ Source: Chaabene & Huang; Lee, Ganapathi & Koller, Efficient structure learning 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +28,7 @@ class EdgeTests:
     Args:
         model: with what is chosen. point: its weights.
         l1: strengths of the spaces, each above 0.
+        late: whether there is no time left for more tests.
         by_counts: in the place of the gradient twice the difference between the joint states' counts and what they would be of
             independent ends. That is the gradient where nothing is chosen; and so of an edge it is the same at all points.
     """
@@ -36,6 +38,7 @@ class EdgeTests:
     point: np.ndarray
     l1: tuple[float, ...]
     by_counts: bool = False
+    late: Callable[[], bool] = lambda: False
 
     @cached_property
     def _chosen(self) -> np.ndarray:
@@ -44,6 +47,14 @@ class EdgeTests:
     def new(self, pairs: np.ndarray) -> np.ndarray:
         """Which pairs, by number, are not chosen, bool."""
         return ~np.isin(pairs, self._chosen)
+
+    def every(self) -> Iterator[np.ndarray]:
+        """The numbers of all edges that are not chosen, ascending, `BATCH` at a time; fewer where time runs out."""
+        for begin in range(0, self.numbers.size, BATCH):
+            if self.late():
+                return
+            pairs = np.arange(begin, min(begin + BATCH, self.numbers.size))
+            yield pairs[self.new(pairs)]
 
     def ratios(self, pairs: np.ndarray) -> np.ndarray:
         """Of some edges by number, shape (n,)."""

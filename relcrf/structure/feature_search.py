@@ -5,7 +5,7 @@ Source: Perkins, Lacker & Theiler, Grafting (2003).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from relcrf.learning.group_lasso import Groups
 from relcrf.learning.induced import Chosen
 from relcrf.learning.lbfgs import State
 from relcrf.structure.edge_search import EdgeSearch
-from relcrf.structure.edge_tests import BATCH, EdgeTests
+from relcrf.structure.edge_tests import EdgeTests
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,15 +33,9 @@ class FeatureSearch(EdgeSearch):
         state = super().begin(point, chosen, seconds)
         return replace(state, kept={**state.kept, "open": np.ones(int(self._sizes(chosen).sum()), dtype=bool)})
 
-    def _activated(self, state: State, *, surely: bool) -> State:
+    def _activated(self, state: State, late: Callable[[], bool], *, surely: bool) -> State:
         chosen, opened = Chosen.of(state.kept["chosen"]), state.kept["open"]
-        tests = EdgeTests(
-            self.model.having(chosen),
-            self.numbers,
-            state.point,
-            tuple(self.strengths.l1),
-            self.by_counts and not surely,
-        )
+        tests = self._tests(state, late, surely=surely)
         least = 1.0 + self.tolerance if surely else 1.0
         sizes = self._sizes(chosen)
         closed = np.flatnonzero(~opened)
@@ -61,7 +55,7 @@ class FeatureSearch(EdgeSearch):
         kept = {
             **state.kept,
             "tests": state.kept["tests"] + n_tests,
-            "settled": np.array(not len(best)),
+            "settled": np.array(not len(best) and not tests.late()),
             "open": kept_open,
         }
         return self._grown(replace(state, kept=kept), chosen, more)
@@ -69,9 +63,7 @@ class FeatureSearch(EdgeSearch):
     def _best(self, tests: EdgeTests, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Of edges that are not chosen the best weights: the edge's number, the weight's in it, the ratio; and how many edges."""
         numbers, weights, ratios, n_tests = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), 0
-        for begin in range(0, self.numbers.size, BATCH):
-            pairs = np.arange(begin, min(begin + BATCH, self.numbers.size))
-            pairs = pairs[tests.new(pairs)]
+        for pairs in tests.every():
             place, weight, ratio = tests.weight_ratios(pairs)
             n_tests += len(pairs)
             passing = ratio > least

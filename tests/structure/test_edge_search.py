@@ -181,6 +181,15 @@ def test_it_stops_in_time(model):
     assert len(Chosen.of(state.kept["chosen"])) == 4
 
 
+def test_time_ends_tests_of_all_edges(model):
+    """Where it runs out before all are tested, none being found does not mean that there is none."""
+    search = EdgeSearch(model, strengths(model, l1=1e6), None)
+    tests = EdgeTests(model, search.numbers, unary(model).point, (1e6,), late=lambda: True)
+    found = EveryEdge(3).choose(tests, EdgeQueue.of(search.numbers, 0))
+    assert found.tests == 0 and not found.done
+    assert EveryEdge(3).choose(replace(tests, late=lambda: False), found.queue).done
+
+
 def test_held_out_labels_end_it(model):
     """Without much of a penalty edges join that only learning rows speak for."""
     trained = np.random.default_rng(0).random(model.base.n_nodes) < 0.5

@@ -67,9 +67,10 @@ class EveryEdge(AbstractActivation):
 class BestChoice(AbstractActivation):
     """Tests the first of the queue and takes those that stand out among the passing ones.
 
-    What fails goes to the history, which waits again when the queue is empty. Of those that pass the `reservoir` has the best;
-    those of them join whose ratio is no less than `(1 - alpha) mean + alpha max` over it. The others wait, ahead of all that
-    failed.
+    Of those that pass the `reservoir` has the best; those of them join whose ratio is no less than `(1 - alpha) mean + alpha
+    max` over it, and the others are tested again in the next round. What fails, or has no place in the reservoir, goes to the
+    history, which waits again when the queue is empty. (Were all that pass tested again at once, they would soon fill every
+    round: of 600 nodes many more pairs depend on each other than are edges, and the rest would never be seen.)
 
     Args:
         alpha: 0 takes those above the mean, 1 only the best.
@@ -87,17 +88,17 @@ class BestChoice(AbstractActivation):
         pairs, _, queue = queue.taken(self.tests)
         pairs = pairs[tests.new(pairs)]
         ratios = tests.ratios(pairs)
-        passing = ratios > 1.0
-        queue = queue.failing(pairs[~passing], 1.0 - ratios[~passing])
-        order = np.flatnonzero(passing)[np.argsort(-ratios[passing], kind="stable")]
-        held = ratios[order[: self.reservoir]]
+        order = np.argsort(-ratios, kind="stable")
+        n_held = min(int((ratios > 1.0).sum()), self.reservoir)
+        held, out = ratios[order[:n_held]], order[n_held:]
         joining = 0
         if len(held):
             threshold = (1.0 - self.alpha) * held.mean() + self.alpha * held[0]
             joining = int((held >= min(threshold, held[0])).sum())
-        left = order[joining:]
-        queue = queue.joined(pairs[left], 1.0 - ratios[left])
-        return Activated(pairs[order[:joining]], queue, len(pairs), done=not joining and queue.seen_all)
+        left = order[joining:n_held]
+        queue = queue.joined(pairs[left], 1.0 - ratios[left]).failing(pairs[out], 1.0 - ratios[out])
+        done = not joining and queue.seen_all and not queue.holds_passed
+        return Activated(pairs[order[:joining]], queue, len(pairs), done)
 
 
 @dataclass(frozen=True)

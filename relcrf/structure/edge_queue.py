@@ -32,7 +32,7 @@ class EdgeQueue:
         numbers: of the pairs. order: of them.
         cursor: how far the permutation has been gone through.
         waiting, priority: what goes before the rest of the permutation, ascending by priority, shape (n,).
-        failed, violation: the history, likewise in any order: how far each was from passing, 0 or more.
+        failed, violation: the history, in any order: how far each was from passing; below 0 it had passed.
         hubs: ends whose unseen pairs have been listed.
     """
 
@@ -69,6 +69,11 @@ class EdgeQueue:
     @property
     def is_empty(self) -> bool:
         return self.seen_all and not len(self.waiting)
+
+    @property
+    def holds_passed(self) -> bool:
+        """Whether something waits, or is in the history, that had passed its last test; at a hub, or that was near to it."""
+        return bool((self.priority < 0.0).any() or (self.violation < 0.0).any())
 
     def taken(self, n: int) -> tuple[np.ndarray, np.ndarray, EdgeQueue]:
         """The first `n` pairs and their priorities, fewer at the end, and the queue without them."""

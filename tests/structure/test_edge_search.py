@@ -149,10 +149,10 @@ def test_best_choice_takes_what_is_above_its_threshold(model):
         threshold = (1 - alpha) * passing.mean() + alpha * passing[0]
         taken = ratios[found.pairs]
         np.testing.assert_allclose(taken, passing[passing >= threshold])
-        # What passed and was not taken waits, ahead; what failed is history.
-        assert set(found.queue.waiting) == set(np.flatnonzero(ratios > 1.0)) - set(found.pairs)
+        # What else the reservoir holds waits, ahead; all others are history.
+        assert set(found.queue.waiting) == set(np.flatnonzero(ratios >= passing[-1])) - set(found.pairs)
         assert (np.diff(ratios[found.queue.waiting]) <= 0.0).all()
-        assert set(found.queue.failed) == set(np.flatnonzero(ratios <= 1.0))
+        assert set(found.queue.failed) == set(np.flatnonzero(ratios < passing[-1]))
         np.testing.assert_allclose(found.queue.violation, 1.0 - ratios[found.queue.failed])
 
 

@@ -48,10 +48,11 @@ from relcrf.structure.edge_search import EdgeSearch
 from relcrf.structure.feature_search import FeatureSearch
 from relcrf.structure.induction import Strengths
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "datasets"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
 import real
 import scale_free
+
+ROOT = Path(__file__).resolve().parent.parent
 
 L2 = 0.1
 JOINING = 100

@@ -25,6 +25,9 @@ from relcrf.structure.held_out_labels import judged_by_held_out
 from relcrf.structure.induction import Strengths
 from relcrf.structure.pair_order import PairNumbers
 
+NO_EDGES = 1e-3
+"""The scale of the stopping rule where there are no candidates, whose l1 it else is."""
+
 
 @dataclass(frozen=True, eq=False)
 class EdgeSearch:
@@ -45,7 +48,7 @@ class EdgeSearch:
         by_counts: how edges are tested, see `EdgeTests`; the last word have gradients.
         hubs: the degree centrality beyond which an end's candidates go first, a share of its possible edges; None is never.
         steps: iterations of the optimiser in a round, at the most.
-        tolerance: see `GroupLasso`; its scale is the smallest l1 of a space.
+        tolerance: see `GroupLasso`; its scale is the smallest l1 of a space, or `NO_EDGES`.
         most_seconds: after which it stops with what there is; None is never.
         patience: see `judged_by_held_out`.
         seed: of the queue's order.
@@ -202,6 +205,6 @@ class EdgeSearch:
         # As in `maximise_likelihood`, the square root of the curvature goes faster than the curvature.
         root = np.sqrt(kept["diagonal"] + l2)
         root = np.maximum(root, 1e-6 * root.max(initial=1e-300))
-        scale = min(strengths.l1, default=1.0)
+        scale = min(strengths.l1, default=NO_EDGES)
         optimiser = GroupLasso(self._groups(kept), root, scale, self.tolerance, self.max_iterations)
         return optimiser, penalised(self.model.having(chosen), l2, learned)

@@ -37,6 +37,8 @@ from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
+from relcrf.evaluation.comparison import compare as compare
+from relcrf.evaluation.cross_validation import cross_validate as cross_validate
 from relcrf.evaluation.metrics import Score, average, score
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection

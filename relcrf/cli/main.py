@@ -11,7 +11,21 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, graph, ground, infer, inspect, language, learn, moments, pareto, report, warmup
+from relcrf.cli import (
+    compare,
+    cv,
+    demo,
+    graph,
+    ground,
+    infer,
+    inspect,
+    language,
+    learn,
+    moments,
+    pareto,
+    report,
+    warmup,
+)
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -32,6 +46,8 @@ for command in (
     learn.train,
     learn.predict,
     learn.evaluate,
+    cv.cv,
+    compare.compare,
     pareto.pareto,
     infer.infer,
     report.report,

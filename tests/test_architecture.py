@@ -26,8 +26,11 @@ LAYERS = (
     ("evaluation",),
     ("api",),
     ("builder",),
+    ("serving",),
     ("report",),
     ("demo",),
+    ("examples",),
+    ("estimators",),
     ("editor",),
     ("cli",),
 )

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from relcrf.api import Fit, Model, Prediction, load, load_fit, parse
     from relcrf.data.dataset import Dataset
     from relcrf.errors import ConvergenceError, DataError, ModelError, RelcrfError, UsageError
+    from relcrf.serving.predictor import Predictor
 
 __version__ = "0.1.0"
 
@@ -19,6 +20,7 @@ _HOMES = {
     **dict.fromkeys(("Fit", "Model", "Prediction", "load", "load_fit", "parse"), "relcrf.api"),
     "Dataset": "relcrf.data.dataset",
     **dict.fromkeys(("ConvergenceError", "DataError", "ModelError", "RelcrfError", "UsageError"), "relcrf.errors"),
+    "Predictor": "relcrf.serving.predictor",
 }
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Prediction",
+    "Predictor",
     "RelcrfError",
     "UsageError",
     "load",

@@ -102,7 +102,7 @@ class Form:
         for name, value in tables.items():
             expected = self.tables.get(folded(name))
             if expected is None:
-                known = [e.name for e in self.tables.values()]
+                known = [e.name.lower() for e in self.tables.values()]
                 hint = suggestion(name, known) or f"it reads {listing(known)}"
                 raise DataError(Diagnostic("E248", f"the model reads no table '{name}'", hint=hint))
             given = Given(name, _columns(name, value))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from relcrf.api import Fit, Model, Prediction, load, load_fit, parse
     from relcrf.data.dataset import Dataset
     from relcrf.errors import ConvergenceError, DataError, ModelError, RelcrfError, UsageError
+    from relcrf.estimators import ESSCRFClassifier, RelationalCRF
     from relcrf.serving.predictor import Predictor
     from relcrf.watching import progress
 
@@ -24,6 +25,7 @@ _HOMES = {
     **dict.fromkeys(("ConvergenceError", "DataError", "ModelError", "RelcrfError", "UsageError"), "relcrf.errors"),
     "Predictor": "relcrf.serving.predictor",
     "progress": "relcrf.watching",
+    **dict.fromkeys(("ESSCRFClassifier", "RelationalCRF"), "relcrf.estimators"),
 }
 
 _PARTS = ("datasets",)
@@ -33,11 +35,13 @@ __all__ = [
     "ConvergenceError",
     "DataError",
     "Dataset",
+    "ESSCRFClassifier",
     "Fit",
     "Model",
     "ModelError",
     "Prediction",
     "Predictor",
+    "RelationalCRF",
     "RelcrfError",
     "UsageError",
     "datasets",

@@ -109,6 +109,10 @@ class Dataset:
     def __repr__(self) -> str:
         return f"Dataset({self.place}: {listing(t.name for t in self.tables.values())})"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
+        """Itself: nothing changes it, and estimators that are cloned share it."""
+        return self
+
     def _repr_html_(self) -> str:
         rows = [
             (table.name, ", ".join(f"{c} {t}" for c, t in zip(table.columns, table.types, strict=True)), table.place)

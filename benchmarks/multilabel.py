@@ -1,6 +1,6 @@
 """Several labels a row: ESSCRFClassifier beside one-vs-rest logistic regression and a classifier chain.
 
-    python benchmarks/multilabel.py     # needs RELCRF_DATA, the folder of real data sets, for `scene`
+    python benchmarks/multilabel.py     # ten minutes; needs RELCRF_DATA, the folder of real data sets, for `scene`
 
 The penalty of each is chosen by its own log-loss on a part of the training rows. `exact`: share of test rows whose labels are
 all right; `each`: share of labels that are; `log-loss`: nats a label; seconds of the choice and the fit, on whatever else runs.
@@ -71,7 +71,6 @@ CLASSIFIERS: dict[str, Callable[[float], Any]] = {
     "ClassifierChain": lambda penalty: ClassifierChain(single(penalty), random_state=0),
     "ESSCRFClassifier, constant pairs": lambda penalty: ESSCRFClassifier(2 * penalty, evidence_on_pairs=False),
     "ESSCRFClassifier": lambda penalty: ESSCRFClassifier(2 * penalty),
-    "ESSCRFClassifier, width 2": lambda penalty: ESSCRFClassifier(2 * penalty, width=2),
 }
 
 

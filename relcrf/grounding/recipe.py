@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import duckdb
 
@@ -23,12 +24,11 @@ from relcrf.grounding.engines.memory import MemoryEngine, MemoryTables, Program,
 from relcrf.grounding.engines.tables import tables_of
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.lower import Facts, lower_derived, lower_random, lower_template
-from relcrf.grounding.plan import Plan
+from relcrf.grounding.plan import Plan, Scan, walk
 from relcrf.grounding.variables import make_random_relations
 from relcrf.language.recursion import is_recursive, layers
 from relcrf.model.spec import Nearest
 from relcrf.model.types import Bool, DomainType, EntityType
-from relcrf.model.typing import Scope
 
 
 class KeptTexts(AbstractEngine):
@@ -56,16 +56,14 @@ class Recipe:
         tasks: the templates that share weights, by the weights' name.
         derived: the plans of each derived relation, in order; None where they are recursive or nearest neighbours, which no plans
             alone make.
-        tables: the tables that the plans read.
-        sorts: for each plan the sorts of all names in it.
+        plans: all of them.
         is_in_memory: whether the memory engine can do all that there is to do.
     """
 
     facts: Facts
     tasks: Mapping[str, tuple[Task, ...]]
     derived: Mapping[str, tuple[Plan, ...]] | None
-    tables: frozenset[str]
-    sorts: tuple[tuple[str, ...], ...]
+    plans: tuple[Plan, ...]
     is_in_memory: bool
     texts: dict[Plan, str] = field(default_factory=dict)
     statements: dict[str, str] = field(default_factory=dict)
@@ -77,21 +75,17 @@ class Recipe:
         spec = facts.spec
         gates = {gate.template: gate for gate in spec.gates} if with_gates else {}
         tasks: dict[str, tuple[Task, ...]] = {}
-        scopes: list[Scope] = []
         for template in spec.templates:
             if not template.is_candidate:
                 lowered = lower_template(template, facts, gates.get(template.name))
                 tasks[template.weights] = (*tasks.get(template.weights, ()), Task(lowered, None, 0))
-                scopes.append(lowered.scope)
         used = used_relations(spec)
         steps = [layer for layer in layers(spec) if used & {d.name for d in layer}]
         derived: dict[str, tuple[Plan, ...]] = {}
         for each in (d for layer in steps for d in layer):
             if not isinstance(each.definition, Nearest):
                 derived[relation_table(each.name)] = tuple(lower_derived(each, facts))
-                scopes.append(Scope(spec, each.parameters, each.definition))
         random = [lower_random(relation, facts) for relation in spec.random_relations]
-        scopes += [Scope(spec, relation.parameters, relation.where) for relation in spec.random_relations]
         one_by_one = not any(is_recursive(layer) or isinstance(layer[0].definition, Nearest) for layer in steps)
         lowered_templates = [task.lowered for members in tasks.values() for task in members]
         plans = [*(one.plan for one in lowered_templates), *(p for made in derived.values() for p in made), *random]
@@ -101,14 +95,23 @@ class Recipe:
             facts,
             tasks,
             derived if one_by_one else None,
-            frozenset(name for plan in plans for name in tables_of(plan)),
-            tuple(tuple(scope.sorts.values()) for scope in scopes),
+            tuple(plans),
             one_by_one and has_codes and not (random or gates or has_candidates) and all(map(is_supported, plans)),
         )
 
-    def most_bindings(self, sizes: Mapping[str, int]) -> int:
-        """More than any plan can have rows: all combinations of the things and values that its names can be."""
-        return max((math.prod(max(sizes[sort], 1) for sort in sorts) for sorts in self.sorts), default=0)
+    @cached_property
+    def tables(self) -> frozenset[str]:
+        """The tables that the plans read."""
+        return frozenset(name for plan in self.plans for name in tables_of(plan))
+
+    def most_rows(self, sizes: Mapping[str, int]) -> int:
+        """More rows than any plan looks at, however it joins: all combinations of the rows of its tables.
+
+        Args:
+            sizes: rows of each table.
+        """
+        scans = ([node for node in walk(plan) if isinstance(node, Scan) and not node.is_lookup] for plan in self.plans)
+        return max((math.prod(max(sizes[scan.table], 1) for scan in each) for each in scans), default=0)
 
     def blocks(self, maker: BlockMaker) -> list[Block]:
         """The ground blocks, in the order of the model."""

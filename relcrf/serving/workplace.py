@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import Dataset, quoted
-from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.names import attribute_column, domain_table, entity_table, relation_table
 from relcrf.grounding.engines.memory import MemoryTables
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.ground import ground
@@ -18,10 +19,13 @@ from relcrf.grounding.lower import Facts
 from relcrf.grounding.recipe import InDatabase, InMemory, Recipe
 from relcrf.language.render import render
 from relcrf.model.choices import with_named_choices
-from relcrf.model.spec import ModelSpec
+from relcrf.model.spec import Derived, ModelSpec, RandomRelation
 from relcrf.serving.cells import NotPlain
 from relcrf.serving.coding import Coded, CodedColumn, Vocabulary, coded, domain_columns, domain_tables
 from relcrf.serving.request import Given
+
+MOST_IN_MEMORY = 1_000_000
+"""Combinations of rows that a plan may have in memory, each a microsecond or two if it looks at all of them."""
 
 MOST_RECIPES = 8
 """One is enough, unless vectors of several lengths come, which no weights fit."""
@@ -86,17 +90,27 @@ class Workplace:
         """
         tables = coded(self._spec, self._vocabulary, request)
         recipe = self.recipe = self._recipe(tables)
-        sizes = {**tables.sizes, **{name: len(values) for name, values in tables.domains.items()}}
-        if recipe.most_bindings(sizes) > DEFAULT_BUDGET:
+        rows = recipe.most_rows(self._sizes(tables))
+        if rows > DEFAULT_BUDGET:
             raise NotPlain("it is large")
         bound = self._bound
         bound.tables, bound.given = tables, dict(tables.bags)
         bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, tables.domains, tables.vector_lengths
         bound.closed, bound.products, bound.notes = tables.closed, set(), []
-        if recipe.is_in_memory:
+        if recipe.is_in_memory and rows <= MOST_IN_MEMORY:
             return ground(bound, use=InMemory(recipe, bound.in_memory(recipe.tables)))
         self._load(tables, recipe)
         return ground(bound, use=InDatabase(recipe), with_gates=self._with_gates)
+
+    def _sizes(self, tables: Coded) -> dict[str, int]:
+        """The rows of each table, of a derived or random relation the most that it can have."""
+        counts = {**tables.sizes, **{name: len(values) for name, values in tables.domains.items()}}
+        out = {domain_table(name): len(values) for name, values in tables.domains.items()}
+        made: tuple[Derived | RandomRelation, ...] = (*self._named.derived, *self._named.random_relations)
+        for relation in made:
+            out[relation_table(relation.name)] = math.prod(counts[p.sort] for p in relation.parameters)
+        out |= {name: len(next(iter(columns.values())).values) for name, columns in tables.tables.items()}
+        return out | {name: len(bag["vid"]) for name, bag in tables.bags.items()}
 
     def _recipe(self, tables: Coded) -> Recipe:
         """The model lowered for codes like these: a new value changes nothing, unless the model speaks of it."""

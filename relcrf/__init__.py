@@ -9,9 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from relcrf import datasets
     from relcrf.api import Fit, Model, Prediction, load, load_fit, parse
     from relcrf.data.dataset import Dataset
     from relcrf.errors import ConvergenceError, DataError, ModelError, RelcrfError, UsageError
+    from relcrf.estimators import ESSCRFClassifier, RelationalCRF
+    from relcrf.serving.predictor import Predictor
+    from relcrf.watching import progress
 
 __version__ = "0.1.0"
 
@@ -19,25 +23,38 @@ _HOMES = {
     **dict.fromkeys(("Fit", "Model", "Prediction", "load", "load_fit", "parse"), "relcrf.api"),
     "Dataset": "relcrf.data.dataset",
     **dict.fromkeys(("ConvergenceError", "DataError", "ModelError", "RelcrfError", "UsageError"), "relcrf.errors"),
+    "Predictor": "relcrf.serving.predictor",
+    "progress": "relcrf.watching",
+    **dict.fromkeys(("ESSCRFClassifier", "RelationalCRF"), "relcrf.estimators"),
 }
+
+_PARTS = ("datasets",)
+"""Packages that are loaded when they are first named."""
 
 __all__ = [
     "ConvergenceError",
     "DataError",
     "Dataset",
+    "ESSCRFClassifier",
     "Fit",
     "Model",
     "ModelError",
     "Prediction",
+    "Predictor",
+    "RelationalCRF",
     "RelcrfError",
     "UsageError",
+    "datasets",
     "load",
     "load_fit",
     "parse",
+    "progress",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PARTS:
+        return import_module(f"relcrf.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'relcrf' has no attribute '{name}'")
     return getattr(import_module(_HOMES[name]), name)

@@ -64,7 +64,9 @@ from relcrf.language.format import format_text
 from relcrf.language.parse import read
 from relcrf.language.render import render
 from relcrf.model.spec import ModelSpec
+from relcrf.shown import ShownFit, ShownPrediction
 from relcrf.text.highlight import as_html
+from relcrf.watching import watching
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -175,15 +177,19 @@ class Model:
         *,
         budget: int = DEFAULT_BUDGET,
         monitor: Monitor | None = None,
+        progress: bool | None = None,
         **settings: Any,
     ) -> Fit:
         """Learns from the labelled variables of the data; unlabelled ones take no part.
 
         Args:
+            progress: show it; by default in notebooks, see `relcrf.progress`.
             settings: of the backend, such as `l2=0.5`.
         """
-        grounding = self.ground(data, budget, with_gates=backend_class(backend).gated)
-        return fit(self, grounding, backend, monitor=monitor, **settings)
+        with watching(progress) as watch:
+            with_gates = backend_class(backend).gated
+            grounding = self.ground(data, budget, progress=watch.grounding, with_gates=with_gates)
+            return fit(self, grounding, backend, monitor=monitor, **settings)
 
     def evaluate(
         self,
@@ -255,8 +261,8 @@ def fit(
     system = make(backend, **settings)
     problem = training_problem(grounding, hidden, given, with_candidates=system.chooses, gated=system.gated)
     started = time.perf_counter()
-    with in_pieces(grounding, problem, executor) as pieces:
-        learned = system.fit(pieces or problem, monitor or Monitor())
+    with watching() as watch, in_pieces(grounding, problem, executor) as pieces:
+        learned = system.fit(pieces or problem, monitor or watch)
         if calibrate:
             learned = calibrated(problem, system, learned, folds=calibrate)
     if learned.chosen:
@@ -320,8 +326,8 @@ def in_pieces(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Fit:
+@dataclass(frozen=True, repr=False)
+class Fit(ShownFit):
     """A trained model.
 
     Args:
@@ -381,9 +387,13 @@ class Fit:
         gated = self.learned.gates is not None
         return _ground(spec, data, vocabulary, budget, progress, engine, keep, with_gates=gated)
 
-    def predict(self, data: Dataset, *, budget: int = DEFAULT_BUDGET, **settings: Any) -> Prediction:
+    def predict(
+        self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any
+    ) -> Prediction:
         """Marginals of every missing value; the known ones are evidence. For the settings see `api.predict`."""
-        return predict(self, self.ground(data, budget), **settings)
+        with watching(progress) as watch:
+            grounding = self.ground(data, budget, watch.grounding)
+            return predict(self, grounding, **{"observe": watch.inference, **settings})
 
     def explain(
         self,
@@ -498,8 +508,8 @@ def joint_log_likelihood(
         return -whole.sum_of(system.joint(whole, vectors))(vectors["weights"])[0]
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, repr=False)
+class Prediction(ShownPrediction):
     """Marginals of the queried variables.
 
     Args:

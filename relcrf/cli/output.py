@@ -11,15 +11,14 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.saved import SavedBlocks
-from relcrf.inference.result import Verdict
-from relcrf.learning.lbfgs import State
+from relcrf.watching import Watch as Watch
+from relcrf.watching import on_console
 
 ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
 DataOption = Annotated[
@@ -152,44 +151,8 @@ def note_kept(saved: SavedBlocks | None) -> None:
         note(f"{saved.folder}: {'; '.join(parts) or 'no block is needed'}")
 
 
-class Watch:
-    """Shows long work: what is being done now, and how the optimiser goes on."""
-
-    def __init__(self, progress: Progress) -> None:
-        self.progress = progress
-        self.task = progress.add_task("", total=None, note="")
-
-    def phase(self, name: str) -> None:
-        """Something of unknown length begins."""
-        self.progress.update(self.task, description=name, total=None, completed=0, note="")
-
-    def grounding(self, template: str) -> None:
-        self.phase(f"grounding {template}")
-
-    def inference(self, verdict: Verdict) -> None:
-        """One round of a method of inference."""
-        self.phase(f"inferring: {verdict.iterations:,} iterations, residual {verdict.residual:.1e}")
-
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
-        """One iteration of an optimiser."""
-        self.progress.update(
-            self.task,
-            description=f"learning: {stage}",
-            total=max_iterations,
-            completed=state.iteration,
-            note=f"objective {state.value:,.3f}, gradient {state.gradient_norm:.1e}",
-        )
-
-
 @contextmanager
 def watching(*, quiet: bool = False) -> Iterator[Watch]:
     """Progress on standard error while something runs; gone when it is done."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}", style="dim"),
-    )
-    with Progress(*columns, console=messages, transient=True, disable=quiet or not messages.is_terminal) as progress:
-        yield Watch(progress)
+    with on_console(messages, disable=quiet or not messages.is_terminal) as watch:
+        yield watch

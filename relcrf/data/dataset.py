@@ -25,6 +25,7 @@ from relcrf.data.store import quoted as quoted
 from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import folded
+from relcrf.text.html_table import html_table
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,17 @@ class Dataset:
 
     def __repr__(self) -> str:
         return f"Dataset({self.place}: {listing(t.name for t in self.tables.values())})"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
+        """Itself: nothing changes it, and estimators that are cloned share it."""
+        return self
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (table.name, ", ".join(f"{c} {t}" for c, t in zip(table.columns, table.types, strict=True)), table.place)
+            for table in self.tables.values()
+        ]
+        return html_table(("table", "columns", "place"), rows)
 
     # Sources
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import numpy as np
 from relcrf.data.extras import require
 from relcrf.data.readers.base import literal
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.text.html_table import html_table
 
 _COPIES = {
     ".csv": "FORMAT csv, HEADER",
@@ -44,7 +44,11 @@ def require_writable(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
 
 
-@dataclass(frozen=True)
+SHOWN = 20
+"""Rows that a notebook shows."""
+
+
+@dataclass(frozen=True, repr=False)
 class Frame:
     """Columns of equal length by name."""
 
@@ -59,6 +63,14 @@ class Frame:
     def rows(self, limit: int | None = None) -> list[tuple[Any, ...]]:
         """The rows, as plain values."""
         return list(zip(*(column[:limit].tolist() for column in self.columns.values()), strict=True))
+
+    def chosen(self, rows: np.ndarray) -> Frame:
+        """Some of the rows, by their numbers, in that order."""
+        return Frame({name: column[rows] for name, column in self.columns.items()})
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """The rows, each as a mapping from names to plain values."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame; needs the extra `frames`."""
@@ -91,9 +103,8 @@ class Frame:
                 connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]})")
         os.replace(partial, path)
 
-    def _repr_html_(self) -> str:
-        def row(cells: Any, tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(str(c))}</{tag}>" for c in cells) + "</tr>"
+    def __repr__(self) -> str:
+        return f"Frame({len(self):,} rows: {listing(self.columns)})"
 
-        body = "".join(row(r, "td") for r in self.rows(20))
-        return f"<table>{row(self.columns, 'th')}{body}</table><p>{len(self):,} rows</p>"
+    def _repr_html_(self) -> str:
+        return html_table([*self.columns], self.rows(SHOWN)) + f"<p>{len(self):,} rows</p>"

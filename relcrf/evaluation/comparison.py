@@ -11,12 +11,13 @@ import numpy as np
 from relcrf.backends.registry import make
 from relcrf.data.splits import Protocol, read_protocol
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
-from relcrf.evaluation.cross_validation import MAJORITY, Results, whole_components
+from relcrf.evaluation.cross_validation import MAJORITY, Results
 from relcrf.evaluation.exact_judge import Exactness, draw, exactness
 from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
 from relcrf.execution.apart import each_apart, memory
+from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 
 PARTS = 20
@@ -198,7 +199,7 @@ def compare(
         watch(name, left)
     answers = {MAJORITY: [by_frequency(plain, one) for one in rounds]}
     answers |= {name: list(outcomes[name].answers) for name in names if outcomes[name].answers}
-    results = Results(answers, whole_components(grounding))
+    results = Results(answers, connected(grounding.graph))
     return Comparison(str(plan), rounds, {name: outcomes[name] for name in names}, results, leaks_of(grounding, rounds))
 
 

@@ -21,8 +21,7 @@ from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.measures import MEASURES, RANKED, Judged
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
-from relcrf.graph.components import components
-from relcrf.graph.reduction import Role
+from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 
 MAJORITY = "majority"
@@ -267,13 +266,8 @@ def cross_validate(
                 found += 1
             answers[name].append(known)
     return CrossValidation(
-        str(plan), rounds, Results(answers, whole_components(grounding)), leaks_of(grounding, rounds), found
+        str(plan), rounds, Results(answers, connected(grounding.graph)), leaks_of(grounding, rounds), found
     )
-
-
-def whole_components(grounding: Grounding) -> np.ndarray:
-    """The component of each variable where none is known, shape (n_variables,), int32."""
-    return components(grounding.graph, np.full(grounding.graph.n_variables, Role.FREE, dtype=np.int8))
 
 
 def with_gates(backends: Sequence[str]) -> bool:

@@ -9,8 +9,7 @@ from scipy.sparse import csr_array
 
 from relcrf.backends.base import AbstractBackend, Learned, Problem
 from relcrf.evaluation.metrics import LEAST_PROBABILITY
-from relcrf.graph.adjacency import beside, neighbours
-from relcrf.graph.components import components
+from relcrf.graph.adjacency import beside, connected, neighbours
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.clique_tree import CliqueTooLarge
@@ -58,7 +57,7 @@ def draw(problem: Problem, parts: int, seed: int) -> tuple[np.ndarray, int]:
         return np.zeros(problem.graph.n_variables, dtype=bool), 0
     free = (problem.roles == Role.FREE) & (problem.states >= 0)
     adjacency = neighbours(problem.graph)
-    component = components(problem.graph, np.full(problem.graph.n_variables, Role.FREE, dtype=np.int8))
+    component = connected(problem.graph)
     # Of repeated structure the neighbours are not all known: only parts in different rows are sure not to touch.
     apart = any(isinstance(group.scope, RepeatedScope) for group in problem.graph.groups)
     chosen, number = np.zeros(len(free), dtype=bool), 0

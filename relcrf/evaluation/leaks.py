@@ -8,11 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.evaluation.splits import Round
-from relcrf.graph.adjacency import expanded
-from relcrf.graph.components import components
+from relcrf.graph.adjacency import connected, expanded
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse, Tiled
-from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
@@ -115,7 +113,7 @@ class Leaks:
 def leaks_of(grounding: Grounding, rounds: Sequence[Round]) -> Leaks:
     """What crosses the cuts of a cross-validation."""
     labelled = (grounding.states >= 0) & ~grounding.latent
-    component = components(grounding.graph, np.full(grounding.graph.n_variables, Role.FREE, dtype=np.int8))
+    component = connected(grounding.graph)
     sizes = np.bincount(component[labelled])
     signature, is_distinctive = _signatures(grounding)
     crossings = {name: np.zeros(2, dtype=np.int64) for name in grounding.group_names}

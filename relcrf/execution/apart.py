@@ -41,12 +41,12 @@ class _Process:
 
     number: int
     pool: ProcessPoolExecutor
-    pid: int
+    pid: Future[int]
     ends: float
 
     def kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
+        with suppress(ProcessLookupError, BrokenProcessPool):
+            os.kill(self.pid.result(), signal.SIGTERM)
 
 
 def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = float("inf")) -> Iterator[Done[T]]:
@@ -70,7 +70,7 @@ def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = floa
                 number, piece = waiting.pop(0)
                 pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=begin)
                 with environment(ONE_THREAD):
-                    pid = pool.submit(os.getpid).result()
+                    pid = pool.submit(os.getpid)
                 running[pool.submit(piece)] = _Process(number, pool, pid, time.monotonic() + limit)
             left = min(process.ends for process in running.values()) - time.monotonic()
             done, _ = wait(

@@ -9,8 +9,9 @@ from itertools import combinations
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
-from relcrf.graph.components import PART_FACTORS, parts_of, rows_of
+from relcrf.graph.components import PART_FACTORS, components, parts_of, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
+from relcrf.graph.reduction import Role
 
 
 def neighbours(graph: FactorGraph) -> csr_array:
@@ -36,6 +37,11 @@ def neighbours(graph: FactorGraph) -> csr_array:
     rows, columns = np.concatenate(first), np.concatenate(second)
     size = graph.n_variables
     return csr_array(coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(size, size)))
+
+
+def connected(graph: FactorGraph) -> np.ndarray:
+    """The lowest variable of each one's component where none is known, shape (n_variables,), int32; see `components`."""
+    return components(graph, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
 
 
 def beside(adjacency: csr_array, variables: np.ndarray) -> np.ndarray:

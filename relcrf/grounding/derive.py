@@ -35,7 +35,7 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
         BudgetError: where one has more tuples than the budget.
     """
     facts = facts_of(bound)
-    used = _used(facts.spec)
+    used = used_relations(facts.spec)
     for layer in layers(facts.spec):
         if not used & {d.name for d in layer}:
             continue
@@ -52,7 +52,7 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
 
 
-def _used(spec: ModelSpec) -> set[str]:
+def used_relations(spec: ModelSpec) -> set[str]:
     """The relations that templates and random relations speak of, and all that these are derived from."""
     waiting: list[Expression] = [r.where for r in spec.random_relations if r.where is not None]
     for template in spec.templates:

@@ -21,6 +21,7 @@ from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET, require
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import Facts, lower_template
+from relcrf.grounding.recipe import AbstractUse
 from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import make_random_relations, states_of, variable_blocks
@@ -46,6 +47,7 @@ def ground(
     engine: AbstractEngine | None = None,
     saved: SavedBlocks | None = None,
     with_gates: bool = False,
+    use: AbstractUse | None = None,
 ) -> Grounding:
     """Grounds every template, but no candidates. Derived and random relations are made first.
 
@@ -53,19 +55,25 @@ def ground(
         engine: who joins; by default DuckDB, where the tables are.
         saved: blocks of before, to take from and to add to.
         with_gates: ground the features of the model's gates, too.
+        use: what is known of the model before; it has its own engine, nothing is measured, and the budget does not count.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget.
         DataError: where a feature is not finite, or a random attribute has no values.
     """
-    prepare(bound, budget, progress)
+    if use is None:
+        prepare(bound, budget, progress)
+    else:
+        use.prepare(bound)
     _note_left_out(bound, with_gates=with_gates)
     variables = variable_blocks(bound)
     cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
     states = [states_of(bound, block) for block in variables]
-    maker = BlockMaker(bound, engine or DuckDbEngine(bound.cursor), variables, progress)
+    if engine is None:
+        engine = DuckDbEngine(bound.cursor) if use is None else use.engine(bound)
+    maker = BlockMaker(bound, engine, variables, progress)
     gates = {gate.template: gate for gate in bound.spec.gates} if with_gates else {}
-    made = _blocks(maker, budget, saved, gates)
+    made = _blocks(maker, budget, saved, gates) if use is None else use.recipe.blocks(maker)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -137,13 +145,13 @@ def _note_left_out(bound: Bound, *, with_gates: bool) -> None:
     gates = [g.template for g in bound.spec.gates if not with_gates or g.template in candidates]
     lasso = [t.name for t in all_templates(bound.spec) if t.options.l1]
     reasons = (
-        (candidates, "candidates", "no part of the graph; backend trmrf chooses among them"),
+        (candidates, "candidates", "no part of the graph; backends trmrf and grafting choose among them"),
         (
             gates,
             "gates of",
             "left out; backend gated learns them" if not with_gates else "left out, for candidates have none",
         ),
-        (lasso, "l1 of", "applied by backend trmrf alone"),
+        (lasso, "l1 of", "applied by backends trmrf and grafting alone"),
     )
     for names, what, why in reasons:
         text = f"{what} {listing(names)}: {why}"

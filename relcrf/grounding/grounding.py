@@ -24,12 +24,13 @@ from relcrf.kernels.distinct import distinct
 from relcrf.language.render import expression
 from relcrf.model.expressions import Attribute
 from relcrf.model.spec import ModelSpec
+from relcrf.text.html_table import html_table
 
 FEW_VARIABLES = 10_000
 """So many names are looked up at once and kept: one by one, each would be a query."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Grounding:
     """A ground graph with its way back.
 
@@ -55,6 +56,19 @@ class Grounding:
     domains: Mapping[str, tuple[str, ...]]
     gates: Gates | None = None
     gate_templates: tuple[TemplateInfo, ...] = ()
+
+    def __repr__(self) -> str:
+        factors = sum(group.n_factors for group in self.graph.groups)
+        return f"Grounding({self.graph.n_variables:,} variables, {factors:,} factors of {listing(self.bindings)})"
+
+    def _repr_html_(self) -> str:
+        sizes = dict.fromkeys(self.bindings, 0)
+        for name, group in zip(self.group_names, self.graph.groups, strict=True):
+            sizes[name] += group.n_factors
+        variables = [(b.name, b.count, int((self.states[b.start : b.start + b.count] >= 0).sum())) for b in self.blocks]
+        templates = [(name, count, sizes[name]) for name, count in self.bindings.items()]
+        first = html_table(("predicted", "variables", "known"), variables, caption=repr(self))
+        return first + html_table(("template", "bindings", "factors"), templates)
 
     def block_of(self, variable: int) -> VariableBlock:
         """The block that a variable belongs to."""

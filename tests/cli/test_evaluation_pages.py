@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "least", "made"),
     [("evaluation", 7, "answers/ess/round-04/Page.category.csv"), ("compare", 3, "compare.png")],

@@ -1,0 +1,29 @@
+"""People in circles of friends, for models/smokers.rcrf."""
+
+from __future__ import annotations
+
+import numpy as np
+
+PEOPLE = 80
+CIRCLE = 5
+SMOKERS = 0.4
+"""Share of the circles in which most people smoke."""
+
+
+def friends(seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Tables `person`, `friends` (each pair both ways), `smokes` and `cancer`, with a truth value for everybody."""
+    rng = np.random.default_rng(seed)
+    people = np.array([f"p{k:02}" for k in range(PEOPLE)], dtype=object)
+    circle = np.arange(PEOPLE) // CIRCLE
+    smoky = rng.random(PEOPLE // CIRCLE) < SMOKERS
+    smokes = rng.random(PEOPLE) < np.where(smoky[circle], 0.85, 0.1)
+    ill = rng.random(PEOPLE) < np.where(smokes, 0.6, 0.1)
+    one, other = np.triu_indices(PEOPLE, 1)
+    near = rng.random(len(one)) < np.where(circle[one] == circle[other], 0.6, 0.005)
+    x, y = np.concatenate([one[near], other[near]]), np.concatenate([other[near], one[near]])
+    return {
+        "person": {"id": people},
+        "friends": {"x": people[x], "y": people[y]},
+        "smokes": {"x": people, "value": smokes},
+        "cancer": {"x": people, "value": ill},
+    }

@@ -1,0 +1,226 @@
+"""A relational model as an estimator of scikit-learn: tables in, frames out; or keys of things in, labels out."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+
+from relcrf import api
+from relcrf.api import Model, Prediction
+from relcrf.backends.registry import backend_class
+from relcrf.data.dataset import Dataset
+from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
+from relcrf.estimators.frames import like
+from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock
+
+OWN = ("model", "backend", "attribute", "tables")
+"""Parameters of the estimator; all others are settings of the backend."""
+
+
+class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
+    """A relational model with a backend.
+
+    Without `tables`, X is a whole dataset: a mapping of data frames, a folder or a `Dataset`; what it labels is learned from,
+    what it leaves open is predicted, and y is not looked at. With `tables`, X are keys of things in them and y their labels,
+    so that rows can be dealt as scikit-learn deals them (`cross_val_score`, `GridSearchCV`): the labels of all other things
+    are hidden, whatever the tables say.
+
+    Args:
+        model: a `Model`, or the path of a `.rcrf` file.
+        backend: the system that learns.
+        attribute: what is predicted, such as `Page.category`; needed where the model predicts several.
+        tables: see above.
+        settings: of the backend, such as `l2=0.5`.
+
+    Attributes:
+        fit_: the trained model.
+        classes_: the values of the attribute, where `tables` are given.
+    """
+
+    def __init__(
+        self,
+        model: Model | str | os.PathLike[str] | None = None,
+        backend: str = "ess",
+        *,
+        attribute: str | None = None,
+        tables: Any = None,
+        **settings: Any,
+    ) -> None:
+        self.model = model
+        self.backend = backend
+        self.attribute = attribute
+        self.tables = tables
+        self.settings = settings
+
+    # Parameters
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """All parameters and settings by name."""
+        return {**{name: getattr(self, name) for name in OWN}, **self.settings}
+
+    def set_params(self, **params: Any) -> RelationalCRF:
+        """Changes parameters and settings; what a setting may be is said when the backend gets it."""
+        for name, value in params.items():
+            if name in OWN:
+                setattr(self, name, value)
+            else:
+                self.settings = {**self.settings, name: value}
+        return self
+
+    # Learning and predicting
+
+    def fit(self, X: Any, y: Any = None) -> RelationalCRF:
+        """Learns; see the class for X and y.
+
+        Raises:
+            ModelError, DataError, UsageError: as the model, the tables and the settings have mistakes.
+        """
+        model = self._model()
+        if self.tables is None:
+            self.fit_ = model.fit(_dataset(X), self.backend, **self.settings)
+            return self
+        grounding = model.ground(_dataset(self.tables), with_gates=backend_class(self.backend).gated)
+        block = self._block(grounding)
+        variables = _variables(grounding, block, X)
+        if y is None or len(y) != len(variables):
+            message = f"there are {len(variables):,} keys and {0 if y is None else len(y):,} labels"
+            raise DataError(Diagnostic("E366", message, hint="give y a label for each key"))
+        states = grounding.states.copy()
+        states[block.start : block.start + block.count] = -1
+        states[variables] = _codes(block, y)
+        self._grounding, self._attribute = replace(grounding, states=states), block.name
+        self.classes_ = _typed(block.values, y)
+        self.fit_ = api.fit(model, self._grounding, self.backend, **self.settings)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The most probable values.
+
+        Returns:
+            with `tables`, the labels of the keys, shape (n,). Without, a frame of the kind of X with a row for each missing
+            value, `key` and `value` called as in the model, and the `probability`; a mapping of these where several
+            attributes are predicted and none is named.
+        """
+        check_is_fitted(self, "fit_")
+        if self.tables is not None:
+            return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return self._frames(X, drop="p_")
+
+    def predict_proba(self, X: Any) -> Any:
+        """As `predict`, with the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
+        check_is_fitted(self, "fit_")
+        if self.tables is None:
+            return self._frames(X, drop="")
+        grounding = self._grounding
+        block = self._block(grounding)
+        variables = _variables(grounding, block, X)
+        hidden = np.zeros(grounding.graph.n_variables, dtype=bool)
+        hidden[variables] = True
+        found = api.predict(self.fit_, grounding, hidden=hidden)
+        return found.probabilities(block.name)[np.searchsorted(found.variables(block.name), variables)]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Accuracy: of the labels of keys; or, without `tables`, of all known labels of X, each attribute's hidden together."""
+        check_is_fitted(self, "fit_")
+        if self.tables is not None:
+            return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
+        grounding = self.fit_.ground(_dataset(X))
+        found = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
+        return found.score(self.attribute).accuracy
+
+    def _frames(self, X: Any, drop: str) -> Any:
+        """Args: drop: what the names of columns begin with that are left out."""
+        found = self.fit_.predict(_dataset(X))
+        make = like(X)
+        names = found.attributes if self.attribute is None else [self.attribute]
+        frames = {name: make(_without(found, name, drop)) for name in names}
+        return next(iter(frames.values())) if len(frames) == 1 else frames
+
+    def _model(self) -> Model:
+        if isinstance(self.model, Model):
+            return self.model
+        if self.model is None:
+            hint = 'write RelationalCRF("model.rcrf"), or give a relcrf.Model'
+            raise UsageError(Diagnostic("E367", "the estimator has no model", hint=hint))
+        return api.load(Path(self.model))
+
+    def _block(self, grounding: Grounding) -> VariableBlock:
+        known = [block.name for block in grounding.blocks if not block.is_latent]
+        name = known[0] if self.attribute is None and len(known) == 1 else self.attribute
+        block = next((b for b in grounding.blocks if name in (b.name, b.attribute)), None)
+        if block is None or block.attribute is None:
+            message = f"no predicted attribute '{name}'" if name else "say which predicted attribute"
+            hint = suggestion(name or "", known) or f"there is {listing(known)}"
+            raise UsageError(Diagnostic("E310", message, hint=hint))
+        return block
+
+
+def _dataset(tables: Any) -> Dataset:
+    return tables if isinstance(tables, Dataset) else Dataset(tables)
+
+
+def _without(found: Prediction, attribute: str, drop: str) -> Any:
+    frame = found.table(attribute)
+    if not drop:
+        return frame
+    return replace(frame, columns={name: c for name, c in frame.columns.items() if not name.startswith(drop)})
+
+
+def _keys(X: Any, key: str) -> list[str]:
+    """Keys as text: of a column of that name, or of the only column."""
+    column = X[key] if hasattr(X, "columns") and key in X.columns else X
+    cells = np.asarray(column)
+    return [str(cell) for cell in cells.reshape(len(cells), -1)[:, 0].tolist()]
+
+
+def _variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
+    """The variables of some keys.
+
+    Raises:
+        DataError: for an unknown key.
+    """
+    (texts,) = grounding.arguments(block)
+    place = {text: k for k, text in enumerate(texts.tolist())}
+    keys = _keys(X, block.columns[0])
+    unknown = next((key for key in keys if key not in place), None)
+    if unknown is not None:
+        hint = suggestion(unknown, place) or "X are keys of things in `tables`"
+        raise DataError(Diagnostic("E366", f"there is no {block.owner} '{unknown}' in the tables", hint=hint))
+    return block.start + np.array([place[key] for key in keys], dtype=np.int64)
+
+
+def _codes(block: VariableBlock, y: Any) -> np.ndarray:
+    """The states of labels.
+
+    Raises:
+        DataError: for a label that the attribute does not have.
+    """
+    place = {value: k for k, value in enumerate(block.values)}
+    texts = [_text(label) for label in np.asarray(y).tolist()]
+    unknown = next((text for text in texts if text not in place), None)
+    if unknown is not None:
+        hint = suggestion(unknown, block.values) or f"it takes {listing(block.values)}"
+        raise DataError(Diagnostic("E366", f"'{unknown}' is no value of {block.name}", hint=hint))
+    return np.array([place[text] for text in texts], dtype=np.int32)
+
+
+def _text(label: Any) -> str:
+    return str(label).lower() if isinstance(label, bool) else str(label)
+
+
+def _typed(values: tuple[str, ...], y: Any) -> np.ndarray:
+    """The values of an attribute in the type of the labels."""
+    labels = {_text(label): label for label in np.asarray(y).tolist()}
+    kind = type(next(iter(labels.values()), ""))
+    return np.array([labels.get(value, _as(kind, value)) for value in values])
+
+
+def _as(kind: type, value: str) -> Any:
+    return value == "true" if kind is bool else kind(value)

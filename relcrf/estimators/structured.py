@@ -1,0 +1,137 @@
+"""A classifier of rows with one target or several, which depend on each other as the evidence says."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from relcrf.api import Model
+from relcrf.backends.base import Inferred, Monitor
+from relcrf.backends.registry import make
+from relcrf.estimators.rows import RowModel, as_model
+
+
+class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unused-ignore]
+    """ESS-CRF on rows: for each row a tree over its targets, chosen by its evidence; learning and inference on it are exact.
+
+    With one target it is a logistic regression.
+
+    Args:
+        l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods; not on the constants of single targets. With more than two
+            classes it is 1 / C of `LogisticRegression`, with two it is 2 / C, for each class has weights here.
+        evidence_on_pairs: whether the evidence weighs on pairs of targets; without it a pair has one table for all rows, and
+            the tree is still chosen by what the evidence says of the two ends.
+        width: treewidth of the graph over the targets; 1 is a tree.
+        max_iter: of the optimiser, in each of its two stages.
+        tol: share of its start to which the gradient falls.
+
+    Attributes:
+        classes_: of one target (y of shape (n,)) its classes; of several (y of shape (n, q)) a list of these.
+        n_iter_: iterations of the optimiser, the longer of the stages.
+        vectors_: the weights; see `backends.ess`.
+    """
+
+    def __init__(
+        self,
+        l2: float = 1.0,
+        *,
+        evidence_on_pairs: bool = True,
+        width: int = 1,
+        max_iter: int = 1000,
+        tol: float = 1e-5,
+    ) -> None:
+        self.l2 = l2
+        self.evidence_on_pairs = evidence_on_pairs
+        self.width = width
+        self.max_iter = max_iter
+        self.tol = tol
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.multi_output = True
+        tags.classifier_tags.multi_label = True
+        return tags
+
+    def fit(self, X: Any, y: Any) -> ESSCRFClassifier:
+        """Learns.
+
+        Args:
+            X: evidence, shape (n, d). y: classes, shape (n,) or (n, q).
+        """
+        X, y = validate_data(self, X, y, multi_output=True, dtype=np.float64)
+        y = np.asarray(y)
+        if y.ndim == 2 and y.shape[1] == 1:
+            y = column_or_1d(y, warn=True)
+        columns = y[:, None] if y.ndim == 1 else y
+        for column in columns.T:
+            check_classification_targets(column)
+        found = [np.unique(column, return_inverse=True) for column in columns.T]
+        classes = [values for values, _ in found]
+        self._classes, self._is_single = classes, y.ndim == 1
+        self.classes_ = classes[0] if self._is_single else classes
+        self._varying = np.flatnonzero([len(values) > 1 for values in classes])
+        self._rows = RowModel(tuple(len(classes[k]) for k in self._varying), X.shape[1], bool(self.evidence_on_pairs))
+        self.vectors_, self.n_iter_ = {}, 0
+        if len(self._varying):
+            states = np.column_stack([found[k][1].reshape(-1) for k in self._varying])
+            learned = self._system().fit(self._rows.problem(X, states), Monitor())
+            self.vectors_ = learned.vectors
+            self.n_iter_ = max(state.iteration for _, state in learned.stages)
+            if not learned.converged:
+                warnings.warn("the optimiser did not converge; increase max_iter", ConvergenceWarning, stacklevel=2)
+        return self
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The most probable classes of each row, taken together: shape (n,) or (n, q)."""
+        inferred, n = self._infer(X)
+        joint = np.zeros((n, len(self._classes)), dtype=np.int64)
+        if inferred is not None:
+            joint[:, self._varying] = inferred.map_states.reshape(n, -1)
+        columns = [values[states] for values, states in zip(self._classes, joint.T, strict=True)]
+        return columns[0] if self._is_single else np.column_stack(columns)
+
+    def predict_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
+        """The probability of each class, shape (n, n_classes); of several targets a list of such arrays."""
+        inferred, n = self._infer(X)
+        out = [np.ones((n, 1)) for _ in self._classes]
+        if inferred is not None:
+            flat = inferred.marginals.reshape(n, -1)
+            starts = np.concatenate(([0], np.cumsum(self._rows.cardinalities)))
+            for target, start, stop in zip(self._varying, starts[:-1], starts[1:], strict=True):
+                out[target] = flat[:, start:stop]
+        return out[0] if self._is_single else out
+
+    def predict_log_proba(self, X: Any) -> np.ndarray | list[np.ndarray]:
+        """Logarithms of `predict_proba`."""
+        found = self.predict_proba(X)
+        return [np.log(p) for p in found] if isinstance(found, list) else np.log(found)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of rows whose classes are all right."""
+        predicted = self.predict(X)
+        right = predicted == np.asarray(y).reshape(predicted.shape)
+        whole = right if right.ndim == 1 else right.all(axis=1)
+        return float(np.average(whole, weights=sample_weight))
+
+    @property
+    def model_(self) -> Model:
+        """The relational model that this is: entity `Row` with a vector `x` and targets `t0`, `t1`, ..."""
+        check_is_fitted(self)
+        return as_model([self._classes[k] for k in self._varying], evidence_on_pairs=bool(self.evidence_on_pairs))
+
+    def _system(self) -> Any:
+        return make("ess", l2=self.l2, width=self.width, max_iterations=self.max_iter, tolerance=self.tol)
+
+    def _infer(self, X: Any) -> tuple[Inferred | None, int]:
+        """Answers for all targets that vary, None where none does; and the number of rows."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        if not len(self._varying):
+            return None, len(X)
+        return self._system().infer(self._rows.problem(X), self.vectors_), len(X)

@@ -1,0 +1,297 @@
+"""A request as coded tables: what `data/binding.py` makes of the same tables, for a dozen rows and without SQL.
+
+Only what is spelt plainly is coded here (`cells.py`). Tests hold both ways against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, listed_table, relation_table
+from relcrf.model.spec import (
+    AttributeDeclaration,
+    Entity,
+    ModelSpec,
+    OpenDomain,
+    RandomRelation,
+    RangeDomain,
+    Relation,
+    folded,
+)
+from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
+from relcrf.serving import cells
+from relcrf.serving.cells import NotPlain
+from relcrf.serving.request import Given
+
+TYPES: dict[AttributeType, str] = {
+    Real(): "DOUBLE",
+    Integer(): "BIGINT",
+    Bool(): "BOOLEAN",
+    String(): "VARCHAR",
+    Date(): "DATE",
+}
+
+
+@dataclass(frozen=True)
+class CodedColumn:
+    """A column with DuckDB's type of it."""
+
+    type: str
+    values: Sequence[Any]
+
+
+@dataclass
+class Coded:
+    """The coded tables of a request; for the fields see `data.bound.Bound`.
+
+    Args:
+        tables: all but the bags.
+    """
+
+    domains: dict[str, tuple[str, ...]]
+    tables: dict[str, dict[str, CodedColumn]] = field(default_factory=dict)
+    bags: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+    vector_lengths: dict[tuple[str, str], int] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
+
+
+class Vocabulary:
+    """The values of all domains of a model, with their codes."""
+
+    def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
+        self.values: dict[str, tuple[str, ...]] = {}
+        for domain in (*spec.domains, *spec.inline_domains):
+            known = vocabulary.get(domain.name, ()) if isinstance(domain, OpenDomain) else domain.values
+            self.values[domain.name] = tuple(known)
+        self.codes = {name: {v: k for k, v in enumerate(values)} for name, values in self.values.items()}
+
+    def grown(self, new: Mapping[str, Iterable[str]]) -> Vocabulary:
+        """The same with new values after those that are known, in the order of their texts."""
+        out = object.__new__(Vocabulary)
+        out.values, out.codes = dict(self.values), dict(self.codes)
+        for name, texts in new.items():
+            added = sorted(texts, key=lambda text: text.encode())
+            first = len(self.values[name])
+            out.values[name] = (*self.values[name], *added)
+            out.codes[name] = {**self.codes[name], **{text: first + k for k, text in enumerate(added)}}
+        return out
+
+
+def coded(spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, Given]) -> Coded:
+    """The coded tables of a request, with the vocabulary that they need.
+
+    Raises:
+        NotPlain: where the request is for the ordinary reader, perhaps for a mistake in it.
+    """
+    coder = _Coder(spec, vocabulary, request)
+    found = coder.run()
+    # What is new is known when all has been read, and its order with it.
+    return _Coder(spec, vocabulary.grown(coder.new), request).run() if coder.new else found
+
+
+class _Coder:
+    """One request at work."""
+
+    def __init__(self, spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, Given]) -> None:
+        self.spec, self.vocabulary, self.request = spec, vocabulary, request
+        self.keys: dict[str, dict[str, int]] = {}
+        self.new: dict[str, dict[str, int]] = {}
+        """New values of open domains, with codes for the time being."""
+        self.out = Coded(vocabulary.values)
+
+    def run(self) -> Coded:
+        for entity in self.spec.entities:
+            self._entity(entity)
+        for relation in self.spec.relations:
+            self._relation(relation)
+        for random in self.spec.random_relations:
+            self._random_relation(random)
+        return self.out
+
+    def _table(self, name: str) -> Given:
+        found = self.request.get(folded(name))
+        if found is None:
+            raise NotPlain(f"no table '{name}'")
+        return found
+
+    def _domain(self, name: str, column: str, values: Sequence[Any]) -> list[int | None]:
+        domain = self.spec.domain(name)
+        if isinstance(domain, RangeDomain):
+            return cells.range_codes(column, values, domain)
+        known = self.vocabulary.codes[name]
+        if not isinstance(domain, OpenDomain):
+            return cells.codes(column, values, known)
+        texts = cells.texts(column, values)
+        for text in texts:
+            if text is not None and text not in known:
+                new = self.new.setdefault(name, {})
+                new.setdefault(text, len(known) + len(new))
+        found = {**known, **self.new[name]} if name in self.new else known
+        return [None if text is None else found[text] for text in texts]
+
+    def _attribute(self, table: Given, declared: AttributeDeclaration) -> CodedColumn:
+        """The column of an attribute that is no bag."""
+        column = table.column(declared.name)
+        if declared.latent:
+            return CodedColumn("INTEGER", [None] * len(table))
+        if column is None:
+            if declared.predicted:
+                return CodedColumn("INTEGER", [None] * len(table))
+            raise NotPlain(f"no column '{declared.name}' of '{table.name}'")
+        values = table.columns[column]
+        if isinstance(declared.type, DomainType):
+            return CodedColumn("INTEGER", self._domain(declared.type.domain, column, values))
+        if isinstance(declared.type, Vector):
+            vectors = cells.vectors(column, values)
+            return CodedColumn(f"DOUBLE[{len(vectors[0])}]", vectors)
+        found = cells.scalars(column, values, declared.type)
+        if declared.predicted:
+            return CodedColumn("INTEGER", [None if value is None else int(value) for value in found])
+        return CodedColumn(TYPES[declared.type], found)
+
+    # Entities
+
+    def _entity(self, entity: Entity) -> None:
+        table = self._table(entity.name)
+        key = table.column(entity.key)
+        if key is None:
+            raise NotPlain(f"no key column '{entity.key}' of '{table.name}'")
+        texts = cells.texts(key, table.columns[key])
+        vids = self.keys[entity.name] = cells.keys(key, table.columns[key])
+        order = sorted(range(len(texts)), key=lambda row: vids[texts[row] or ""])
+        kind = "BIGINT" if all(map(cells.WHOLE.fullmatch, vids)) else "VARCHAR"
+        columns = {"vid": CodedColumn("INTEGER", range(len(vids)))}
+        columns["key"] = CodedColumn(kind, [int(k) for k in vids] if kind == "BIGINT" else list(vids))
+        self.out.sizes[entity.name] = len(vids)
+        for declared in entity.attributes:
+            if isinstance(declared.type, Bag):
+                self._bag(entity, table, declared, declared.type)
+                continue
+            found = self._attribute(table, declared)
+            if isinstance(declared.type, Vector):
+                self.out.vector_lengths[entity.name, declared.name] = len(found.values[0])
+            columns[attribute_column(declared.name)] = CodedColumn(found.type, [found.values[row] for row in order])
+        self.out.tables[entity_table(entity.name)] = columns
+
+    # Bags
+
+    def _bag(self, entity: Entity, own: Given, declared: AttributeDeclaration, kind: Bag) -> None:
+        things, values, counts = self._rows_of_bag(entity, own, declared, kind)
+        added: dict[tuple[int, int], float] = {}
+        for thing, code, count in zip(things, values, counts, strict=True):
+            if code is not None:
+                added[thing, code] = added.get((thing, code), 0.0) + float(np.float32(count))
+        rows = sorted(added)
+        columns = np.array(rows, dtype=np.int32).reshape(-1, 2).T.copy()
+        amounts = np.array([added[row] for row in rows], dtype=np.float32)
+        self.out.bags[bag_table(entity.name, declared.name)] = {"vid": columns[0], "code": columns[1], "count": amounts}
+
+    def _rows_of_bag(
+        self, entity: Entity, own: Given, declared: AttributeDeclaration, kind: Bag
+    ) -> tuple[list[int], list[int | None], list[float]]:
+        """Things, codes and counts."""
+        column = own.column(declared.name)
+        if column is not None:
+            return self._lists(entity, own, column, kind)
+        singular = declared.name.removesuffix("s")
+        names = [folded(f"{entity.name}_{name}") for name in (declared.name, singular, kind.domain)]
+        table = next((self.request[name] for name in names if name in self.request), None)
+        if table is None:
+            raise NotPlain(f"no table of '{declared.name}'")
+        thing = table.find(entity.name, entity.key)
+        value = table.find(declared.name, singular, kind.domain)
+        if thing is None or value is None or thing == value:
+            raise NotPlain(f"columns of '{table.name}' are not named")
+        vids = cells.codes(thing, table.columns[thing], self.keys[entity.name])
+        codes = self._domain(kind.domain, value, table.columns[value])
+        count = table.column("count")
+        amounts: list[float | None] = [1.0] * len(table)
+        if count is not None and count != value:
+            amounts = cells.numbers(count, table.columns[count])
+        if None in vids or any(amount is None or abs(amount) > 1e30 for amount in amounts):
+            raise NotPlain(f"a row of '{table.name}' lacks its thing or its count")
+        return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
+
+    def _lists(
+        self, entity: Entity, own: Given, column: str, kind: Bag
+    ) -> tuple[list[int], list[int | None], list[float]]:
+        key = own.column(entity.key) or ""
+        things: list[int] = []
+        flat: list[Any] = []
+        for text, values in zip(cells.texts(key, own.columns[key]), own.columns[column], strict=True):
+            if not isinstance(values, list | type(None)):
+                raise NotPlain(f"no lists in '{column}'")
+            flat += values or ()
+            things += [self.keys[entity.name][text or ""]] * len(values or ())
+        return things, self._domain(kind.domain, column, flat), [1.0] * len(flat)
+
+    # Relations
+
+    def _arguments(self, relation: Relation | RandomRelation, table: Given) -> list[list[int | None]]:
+        found = []
+        for parameter in relation.parameters:
+            column = table.column(parameter.name)
+            if column is None:
+                raise NotPlain(f"no column '{parameter.name}' of '{table.name}'")
+            if parameter.sort in self.keys:
+                values = cells.codes(column, table.columns[column], self.keys[parameter.sort])
+            else:
+                values = self._domain(parameter.sort, column, table.columns[column])
+            if None in values:
+                raise NotPlain(f"a tuple of '{table.name}' lacks an argument")
+            found.append(values)
+        return found
+
+    def _tuples(
+        self, name: str, table: Given, arguments: Sequence[Sequence[Any]], values: Mapping[str, CodedColumn]
+    ) -> None:
+        """Adds a table of distinct tuples with their values."""
+        rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        for k, row in enumerate(zip(*arguments, strict=True)):
+            value = tuple(column.values[k] for column in values.values())
+            if rows.setdefault(row, value) != value:
+                raise NotPlain(f"a tuple of '{table.name}' stands twice, with different values")
+        columns = {f"a{k}": CodedColumn("INTEGER", [row[k] for row in rows]) for k in range(len(arguments))}
+        for k, (column, coded_column) in enumerate(values.items()):
+            columns[column] = CodedColumn(coded_column.type, [value[k] for value in rows.values()])
+        self.out.tables[name] = columns
+
+    def _relation(self, relation: Relation) -> None:
+        table = self._table(relation.name)
+        values = {attribute_column(a.name): self._attribute(table, a) for a in relation.attributes}
+        self._tuples(relation_table(relation.name), table, self._arguments(relation, table), values)
+
+    def _random_relation(self, relation: RandomRelation) -> None:
+        name, table = listed_table(relation.name), self.request.get(folded(relation.name))
+        if table is None:
+            nothing = {f"a{k}": CodedColumn("INTEGER", []) for k in range(len(relation.parameters))}
+            self.out.tables[name] = {**nothing, "state": CodedColumn("INTEGER", [])}
+            return
+        if isinstance(relation.type, Bool):
+            self.out.closed.add(relation.name)
+        arguments = self._arguments(relation, table)
+        domain = [relation.type.domain] if isinstance(relation.type, DomainType) else []
+        taken = [table.column(p.name) for p in relation.parameters]
+        column = next((c for c in map(table.column, ["value", relation.name, *domain]) if c and c not in taken), None)
+        if column is not None:
+            state = self._attribute(table, AttributeDeclaration(column, relation.type, predicted=True))
+        elif isinstance(relation.type, Bool):
+            state = CodedColumn("INTEGER", [1] * len(table))
+        else:
+            raise NotPlain(f"no column with the values of '{table.name}'")
+        self._tuples(name, table, arguments, {"state": state})
+
+
+def domain_columns(values: Sequence[str]) -> dict[str, CodedColumn]:
+    """The dictionary of a domain as a table."""
+    return {"code": CodedColumn("INTEGER", range(len(values))), "value": CodedColumn("VARCHAR", values)}
+
+
+def domain_tables(domains: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The table of each domain, by its name."""
+    return {domain_table(name): name for name in domains}

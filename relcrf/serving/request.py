@@ -1,0 +1,210 @@
+"""What a predictor is asked with: tables as rows or frames, turned into columns of plain Python values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from relcrf.data.frame import Frame
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
+from relcrf.model.spec import Entity, ModelSpec, folded
+from relcrf.model.types import Bag, DomainType, Vector
+
+PLAIN = (str, int, float, bool, type(None))
+"""Types of cells that are taken as they are."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """One table of a request.
+
+    Args:
+        columns: all of one length.
+    """
+
+    name: str
+    columns: Mapping[str, list[Any]]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def column(self, name: str) -> str | None:
+        """The column of that name, case and underscores aside."""
+        return next((c for c in self.columns if folded(c) == folded(name)), None)
+
+    def find(self, *names: str) -> str | None:
+        """The first of these columns that the table has."""
+        return next(filter(None, map(self.column, names)), None)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """A table that a model reads.
+
+    Args:
+        columns: the names that it may have; a pattern where they are numbered.
+        empty: the columns of the table where a request does not have it; None where it must stay away.
+    """
+
+    name: str
+    columns: tuple[str | re.Pattern[str], ...]
+    empty: tuple[str, ...] | None
+
+    def has(self, column: str) -> bool:
+        return any(
+            bool(name.fullmatch(column)) if isinstance(name, re.Pattern) else folded(name) == folded(column)
+            for name in self.columns
+        )
+
+
+class Form:
+    """What requests of a model look like."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        self.spec = spec
+
+    @cached_property
+    def tables(self) -> dict[str, Expected]:
+        """The tables that the model reads, by their folded names."""
+        found: list[Expected] = []
+        for entity in self.spec.entities:
+            found.append(_of_entity(entity))
+            for attribute in entity.attributes:
+                if isinstance(attribute.type, Bag):
+                    singular, domain = attribute.name.removesuffix("s"), attribute.type.domain
+                    columns = (entity.name, entity.key, attribute.name, singular, domain, "count")
+                    empty = None if attribute.name == entity.key else (entity.name, attribute.name)
+                    found += [
+                        Expected(f"{entity.name}_{name}", columns, empty) for name in (attribute.name, singular, domain)
+                    ]
+        for relation in self.spec.relations:
+            names = tuple(p.name for p in relation.parameters)
+            attributes = tuple(a.name for a in relation.attributes)
+            found.append(Expected(relation.name, (*names, *attributes), (*names, *attributes)))
+        for random in self.spec.random_relations:
+            value = [random.type.domain] if isinstance(random.type, DomainType) else []
+            names = tuple(p.name for p in random.parameters)
+            found.append(Expected(random.name, (*names, "value", random.name, *value), None))
+        return {folded(e.name): e for e in reversed(found)}
+
+    def read(self, tables: Mapping[str, Any]) -> dict[str, Given]:
+        """The tables of a request by their folded names; those that it leaves out are empty.
+
+        Raises:
+            DataError: for a table or a row's column that the model does not read, or a value that is no table.
+        """
+        found: dict[str, Given] = {}
+        for name, value in tables.items():
+            expected = self.tables.get(folded(name))
+            if expected is None:
+                known = [e.name.lower() for e in self.tables.values()]
+                hint = suggestion(name, known) or f"it reads {listing(known)}"
+                raise DataError(Diagnostic("E248", f"the model reads no table '{name}'", hint=hint))
+            given = Given(name, _columns(name, value))
+            if isinstance(value, Mapping | list | tuple):
+                _require_known(given, expected)
+            found[folded(name)] = given
+        return found
+
+    def completed(self, found: Mapping[str, Given]) -> dict[str, Given]:
+        """A request with an empty table for each that it leaves out."""
+        out = dict(found)
+        for entity in self.spec.entities:
+            self._complete(out, entity.name)
+            given = out[folded(entity.name)]
+            for attribute in entity.attributes:
+                if isinstance(attribute.type, Bag) and given.column(attribute.name) is None:
+                    names = (attribute.name, attribute.name.removesuffix("s"), attribute.type.domain)
+                    if not any(folded(f"{entity.name}_{name}") in out for name in names):
+                        self._complete(out, f"{entity.name}_{attribute.name}")
+        for relation in self.spec.relations:
+            self._complete(out, relation.name)
+        return out
+
+    def _complete(self, out: dict[str, Given], name: str) -> None:
+        expected = self.tables[folded(name)]
+        if folded(name) not in out and expected.empty is not None:
+            out[folded(name)] = Given(name, {column: [] for column in expected.empty})
+
+
+def _of_entity(entity: Entity) -> Expected:
+    columns: list[str | re.Pattern[str]] = [entity.key]
+    empty = [entity.key]
+    for attribute in entity.attributes:
+        columns.append(attribute.name)
+        if isinstance(attribute.type, Vector):
+            columns.append(re.compile(rf"{re.escape(attribute.name)}_?(\d+)", re.IGNORECASE))
+        if not isinstance(attribute.type, Bag):
+            empty.append(attribute.name)
+    return Expected(entity.name, tuple(columns), tuple(empty))
+
+
+def _require_known(given: Given, expected: Expected) -> None:
+    for column in given.columns:
+        if not expected.has(column):
+            known = [c for c in expected.columns if isinstance(c, str)]
+            message = f"the model reads no column '{column}' of '{given.name}'"
+            hint = suggestion(column, known) or f"it reads {listing(known)}"
+            raise DataError(Diagnostic("E249", message, DataPlace(f"table '{given.name}'"), hint))
+
+
+def _columns(name: str, value: Any) -> dict[str, list[Any]]:
+    """The columns of one row, of a list of rows, or of a data frame."""
+    if isinstance(value, Mapping):
+        return {str(column): [_cell(cell)] for column, cell in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(row, Mapping) for row in value):
+        names = dict.fromkeys(column for row in value for column in row)
+        return {str(column): [_cell(row.get(column)) for row in value] for column in names}
+    for reads in _FRAMES:
+        found = reads(value)
+        if found is not None:
+            return {str(column): [_cell(cell) for cell in cells] for column, cells in found}
+    message = f"table '{name}' is a {type(value).__name__}, and neither a row, nor rows, nor a data frame"
+    raise DataError(Diagnostic("E203", message, hint="give a mapping, a list of mappings, or a data frame"))
+
+
+def _cell(cell: Any) -> Any:
+    """A cell without NumPy's types; NaN and pandas' NA are missing."""
+    if type(cell) in PLAIN:
+        return None if cell != cell else cell
+    if isinstance(cell, np.ndarray | np.generic):
+        return _cell(cell.tolist())
+    return None if type(cell).__name__ in ("NAType", "NaTType") else cell
+
+
+Columns = Iterable[tuple[str, Iterable[Any]]]
+
+
+def _of_frame(value: Any) -> Columns | None:
+    return value.columns.items() if isinstance(value, Frame) else None
+
+
+def _of_arrow(value: Any) -> Columns | None:
+    return value.to_pydict().items() if hasattr(value, "to_pydict") else None
+
+
+def _of_polars(value: Any) -> Columns | None:
+    if type(value).__module__.partition(".")[0] != "polars":
+        return None
+    whole = value.collect() if hasattr(value, "collect") else value
+    found: Columns = whole.to_dict(as_series=False).items()
+    return found
+
+
+def _of_pandas(value: Any) -> Columns | None:
+    return [(c, value[c].tolist()) for c in value.columns] if hasattr(value, "iloc") else None
+
+
+def _of_relation(value: Any) -> Columns | None:
+    if not hasattr(value, "fetchall") or not hasattr(value, "columns"):
+        return None
+    rows = value.fetchall()
+    return [(name, [row[k] for row in rows]) for k, name in enumerate(value.columns)]
+
+
+_FRAMES: tuple[Callable[[Any], Columns | None], ...] = (_of_frame, _of_arrow, _of_polars, _of_pandas, _of_relation)

@@ -1,0 +1,153 @@
+"""Where requests are ground, one after the other: coded tables in one schema, and the model's recipe."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+
+from relcrf.data.bound import Bound
+from relcrf.data.dataset import Dataset, quoted
+from relcrf.data.names import attribute_column, domain_table, entity_table, relation_table
+from relcrf.grounding.engines.memory import MemoryTables
+from relcrf.grounding.estimate import DEFAULT_BUDGET
+from relcrf.grounding.ground import ground
+from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.lower import Facts
+from relcrf.grounding.recipe import InDatabase, InMemory, Recipe
+from relcrf.language.render import render
+from relcrf.model.choices import with_named_choices
+from relcrf.model.spec import Derived, ModelSpec, RandomRelation
+from relcrf.serving.cells import NotPlain
+from relcrf.serving.coding import Coded, CodedColumn, Vocabulary, coded, domain_columns, domain_tables
+from relcrf.serving.request import Given
+
+MOST_IN_MEMORY = 1_000_000
+"""Combinations of rows that a plan may have in memory, each a microsecond or two if it looks at all of them."""
+
+MOST_RECIPES = 8
+"""One is enough, unless vectors of several lengths come, which no weights fit."""
+
+
+class SmallBound(Bound):
+    """Coded tables of which the columns that are asked for most are at hand, and no query away."""
+
+    tables: Coded
+
+    def keys(self, entity: str) -> np.ndarray:
+        return np.array([str(key) for key in self._column(entity, "key")], dtype=object)
+
+    def codes(self, entity: str, attribute: str) -> np.ndarray:
+        found = self._column(entity, attribute_column(attribute))
+        return np.array([-1 if code is None else code for code in found], dtype=np.int32)
+
+    def _column(self, entity: str, column: str) -> Sequence[Any]:
+        return self.tables.tables[entity_table(entity)][column].values
+
+    def in_memory(self, wanted: Set[str]) -> MemoryTables:
+        """Some coded tables, as the memory engine takes them."""
+        out = MemoryTables()
+        for name, columns in self.tables.tables.items():
+            if name in wanted:
+                out.add(name, {column: found.values for column, found in columns.items()})
+        for name, bag in self.tables.bags.items():
+            if name in wanted:
+                out.add(name, {column: values.tolist() for column, values in bag.items()})
+        for name, domain in domain_tables(self.tables.domains).items():
+            if name in wanted:
+                values = self.tables.domains[domain]
+                out.add(name, {"code": range(len(values)), "value": values})
+        return out
+
+
+class Workplace:
+    """Grounds one request at a time. A grounding of it is good until the next one.
+
+    Args:
+        vocabulary: the values of open domains that training knew.
+    """
+
+    def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]], *, with_gates: bool = False) -> None:
+        self._spec, self._with_gates = spec, with_gates
+        self._vocabulary = Vocabulary(spec, vocabulary)
+        self._text = render(spec.flat())
+        self._named = with_named_choices(spec)
+        self._recipes: dict[tuple[tuple[tuple[str, str], int], ...], Recipe] = {}
+        self._bound = SmallBound(spec, Dataset({}))
+        self._bound.connection.execute("SET threads = 1")  # a dozen rows are no work for two
+        self.recipe: Recipe | None = None
+        """That of the latest request."""
+        self._loaded: dict[str, tuple[str, ...]] = {}
+        """The domains whose tables are there, with the values in them."""
+
+    def ground(self, request: Mapping[str, Given]) -> Grounding:
+        """Grounds a request.
+
+        Raises:
+            NotPlain: where the ordinary way must be gone: the request is not spelt plainly, or is large.
+        """
+        tables = coded(self._spec, self._vocabulary, request)
+        recipe = self.recipe = self._recipe(tables)
+        rows = recipe.most_rows(self._sizes(tables))
+        if rows > DEFAULT_BUDGET:
+            raise NotPlain("it is large")
+        bound = self._bound
+        bound.tables, bound.given = tables, dict(tables.bags)
+        bound.sizes, bound.domains, bound.vector_lengths = tables.sizes, tables.domains, tables.vector_lengths
+        bound.closed, bound.products, bound.notes = tables.closed, set(), []
+        if recipe.is_in_memory and rows <= MOST_IN_MEMORY:
+            return ground(bound, use=InMemory(recipe, bound.in_memory(recipe.tables)))
+        self._load(tables, recipe)
+        return ground(bound, use=InDatabase(recipe), with_gates=self._with_gates)
+
+    def _sizes(self, tables: Coded) -> dict[str, int]:
+        """The rows of each table, of a derived or random relation the most that it can have."""
+        counts = {**tables.sizes, **{name: len(values) for name, values in tables.domains.items()}}
+        out = {domain_table(name): len(values) for name, values in tables.domains.items()}
+        made: tuple[Derived | RandomRelation, ...] = (*self._named.derived, *self._named.random_relations)
+        for relation in made:
+            out[relation_table(relation.name)] = math.prod(counts[p.sort] for p in relation.parameters)
+        out |= {name: len(next(iter(columns.values())).values) for name, columns in tables.tables.items()}
+        return out | {name: len(bag["vid"]) for name, bag in tables.bags.items()}
+
+    def _recipe(self, tables: Coded) -> Recipe:
+        """The model lowered for codes like these: a new value changes nothing, unless the model speaks of it."""
+        facts = Facts(self._named, tables.domains, tables.vector_lengths)
+        known = self._vocabulary.values
+        new = [v for name, values in tables.domains.items() for v in values[len(known[name]) :]]
+        if any(value in self._text for value in new):
+            return Recipe.of(facts, with_gates=self._with_gates)
+        key = tuple(sorted(tables.vector_lengths.items()))
+        if key not in self._recipes:
+            if len(self._recipes) >= MOST_RECIPES:
+                self._recipes.clear()
+            self._recipes[key] = Recipe.of(facts, with_gates=self._with_gates)
+        return self._recipes[key]
+
+    def _load(self, tables: Coded, recipe: Recipe) -> None:
+        """Puts the coded tables into the database."""
+        for name, columns in tables.tables.items():
+            self._make(name, columns)
+        for name, bag in tables.bags.items():
+            if name in recipe.tables:
+                types = {"vid": "INTEGER", "code": "INTEGER", "count": "FLOAT"}
+                self._make(name, {column: CodedColumn(types[column], bag[column].tolist()) for column in bag})
+        for name, domain in domain_tables(tables.domains).items():
+            if name in recipe.tables and self._loaded.get(name) is not tables.domains[domain]:
+                self._make(name, domain_columns(tables.domains[domain]))
+                self._loaded[name] = tables.domains[domain]
+
+    def _make(self, name: str, columns: Mapping[str, CodedColumn]) -> None:
+        selected = ", ".join(_unnested(column, coded_column.type) for column, coded_column in columns.items())
+        values = [list(column.values) for column in columns.values()]
+        self._bound.connection.execute(f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {selected}", values)
+
+
+def _unnested(column: str, kind: str) -> str:
+    """SQL of a parameter that is a list as a column; a vector comes as a list, and is cast after that."""
+    vector = kind.partition("[")[0]
+    if vector != kind:
+        return f"unnest(?::{vector}[][])::{kind} AS {quoted(column)}"
+    return f"unnest(?::{kind}[]) AS {quoted(column)}"

@@ -1,0 +1,26 @@
+"""Tables for notebooks: HTML in which every cell is escaped."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+
+def html_table(columns: Sequence[object], rows: Iterable[Sequence[object]], caption: str = "") -> str:
+    """A table.
+
+    Args:
+        columns: the names above; none where all are empty.
+        caption: a line above it.
+    """
+
+    def row(cells: Iterable[object], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(_text(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+    head = row(columns, "th") if any(columns) else ""
+    above = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    return f"<table>{above}{head}{''.join(row(each, 'td') for each in rows)}</table>"
+
+
+def _text(cell: object) -> str:
+    return f"{cell:,.4g}" if isinstance(cell, float) else f"{cell:,}" if type(cell) is int else str(cell)

@@ -1,0 +1,145 @@
+"""RelationalCRF: frames in and out, and keys that scikit-learn deals."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone, is_classifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from tables import small_web
+
+import relcrf
+from relcrf.estimators import ESSCRFClassifier, RelationalCRF
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return small_web(tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture(scope="module")
+def tables(folder):
+    return {path.stem: pd.read_csv(path) for path in folder.glob("*.csv")}
+
+
+@pytest.fixture(scope="module")
+def labelled(tables):
+    page = tables["page"].dropna(subset=["category"])
+    return page["id"].to_numpy(dtype=object), page["category"].to_numpy(dtype=object)
+
+
+def test_frames_come_out_as_they_went_in(folder, tables):
+    estimator = RelationalCRF(MODEL, l2=0.5).fit(tables)
+    found = estimator.predict(tables)
+    assert isinstance(found, pd.DataFrame) and list(found.columns) == ["id", "category", "probability", "joint"]
+    proba = estimator.predict_proba({name: pl.from_pandas(table) for name, table in tables.items()})
+    assert isinstance(proba, pl.DataFrame) and "p_course" in proba.columns
+    arrow = estimator.predict({name: pa.Table.from_pandas(table) for name, table in tables.items()})
+    assert isinstance(arrow, pa.Table) and arrow.num_rows == 12
+    for source in (folder, relcrf.Dataset(folder)):
+        plain = estimator.predict(source)
+        assert plain.columns["category"].tolist() == found["category"].tolist()
+    direct = relcrf.load(MODEL).fit(relcrf.Dataset(folder), l2=0.5).predict(relcrf.Dataset(folder)).table()
+    assert direct["category"].tolist() == found["category"].tolist()
+    assert estimator.score(tables) > 0.6
+
+
+def test_parameters(tables):
+    estimator = RelationalCRF(MODEL, l2=0.5)
+    assert estimator.get_params() == {"model": MODEL, "backend": "ess", "attribute": None, "tables": None, "l2": 0.5}
+    copy = clone(estimator).set_params(backend="local", l2=2.0)
+    assert copy.get_params()["l2"] == 2.0 and estimator.get_params()["l2"] == 0.5
+    assert "l2=0.5" in repr(estimator) and is_classifier(estimator)
+    assert clone(RelationalCRF(relcrf.load(MODEL), tables=relcrf.Dataset(tables))).tables is not None
+    with pytest.raises(relcrf.UsageError, match="no setting 'l3'"):
+        RelationalCRF(MODEL, l3=1).fit(tables)
+
+
+def test_mistakes(tables, labelled):
+    keys, labels = labelled
+    with pytest.raises(NotFittedError):
+        RelationalCRF(MODEL).predict(tables)
+    dealt = RelationalCRF(MODEL, tables=tables)
+    for estimator, X, y, code in (
+        (RelationalCRF(), tables, None, "E367"),
+        (dealt, keys, labels[1:], "E366"),
+        (dealt, ["p1", "nobody"], ["course", "staff"], "E366"),
+        (dealt, ["p1", "p2"], ["course", "stuff"], "E366"),
+        (RelationalCRF(MODEL, attribute="topic", tables=tables), keys, labels, "E310"),
+    ):
+        with pytest.raises(relcrf.RelcrfError) as caught:
+            estimator.fit(X, y)
+        assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_keys_are_dealt_as_scikit_learn_deals_rows(tables, labelled):
+    keys, labels = labelled
+    data = relcrf.Dataset(tables)
+    together, alone = (
+        cross_val_score(RelationalCRF(MODEL, backend, tables=data), keys, labels, cv=4).mean()
+        for backend in ("ess", "local")
+    )
+    assert together > alone, "the labels of other folds are evidence along the links"
+    losses = cross_val_score(RelationalCRF(MODEL, tables=data), keys, labels, cv=3, scoring="neg_log_loss")
+    assert (losses > -np.log(5)).all()
+
+
+def test_labels_of_other_keys_are_hidden(tables, labelled):
+    keys, labels = labelled
+    estimator = RelationalCRF(MODEL, tables=tables).fit(keys[:20], labels[:20])
+    changed = {**tables, "page": tables["page"].assign(category=[None] * 20 + ["course"] * 40)}
+    again = RelationalCRF(MODEL, tables=changed).fit(keys[:20], labels[:20])
+    np.testing.assert_array_equal(estimator.predict_proba(keys), again.predict_proba(keys))
+    assert estimator.predict(keys[::-1]).tolist() == estimator.predict(keys).tolist()[::-1]
+    assert estimator.classes_.tolist() == ["course", "faculty", "student", "project", "staff"]
+    np.testing.assert_allclose(estimator.predict_proba(keys).sum(axis=1), 1.0)
+
+
+def test_searches_and_pipelines(tables, labelled):
+    keys, labels = labelled
+    frame = pd.DataFrame({"id": keys, "note": "not read"})
+    estimator = RelationalCRF(MODEL, tables=relcrf.Dataset(tables))
+    search = GridSearchCV(estimator, {"l2": [0.5, 1000.0], "backend": ["ess", "local"]}, cv=2).fit(frame, labels)
+    assert search.best_params_ == {"l2": 0.5, "backend": "ess"}
+    piped = make_pipeline(FunctionTransformer(lambda keys: keys), RelationalCRF(MODEL, tables=tables)).fit(
+        frame, labels
+    )
+    assert piped.score(frame, labels) > 0.6
+
+
+def test_labels_keep_their_type():
+    text = """
+    entity E { predict t : bool  predict n : 1..3  r : real }
+    template a(e: E) over e.t by 1, e.r
+    template b(e: E) over e.n
+    """
+    tables = {
+        "e": pd.DataFrame({"id": [5, 6, 7, 8], "r": [1.0, -1.0, 2.0, -2.0], "t": [True, False] * 2, "n": [1, 2, 3, 1]})
+    }
+    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute="t").fit([5, 6, 7], [True, False, True])
+    assert estimator.predict([8, 5]).tolist() == [False, True] and estimator.classes_.dtype == bool
+    estimator = RelationalCRF(relcrf.parse(text), tables=tables, attribute="E.n").fit([5, 6, 7], [1, 2, 1])
+    assert estimator.predict(np.array([[8]])).tolist() == [1] and estimator.classes_.tolist() == [1, 2, 3]
+    both = RelationalCRF(relcrf.parse(text)).fit(tables)
+    hidden = {"e": tables["e"].assign(t=None, n=None)}
+    assert set(both.predict(hidden)) == {"E.t", "E.n"}
+
+
+def test_without_scikit_learn():
+    code = (
+        "import sys; sys.modules['sklearn'] = None\nimport relcrf\nrelcrf.load\ntry: relcrf.RelationalCRF\n"
+        "except relcrf.UsageError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "E351" in done.stdout and "relcrf[sklearn]" in done.stdout
+    assert {relcrf.RelationalCRF, relcrf.ESSCRFClassifier} == {RelationalCRF, ESSCRFClassifier}

@@ -1,0 +1,112 @@
+"""ESSCRFClassifier: by scikit-learn's own checks, against logistic regression, and against its relational model."""
+
+from unittest import SkipTest
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_multilabel_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import relcrf
+from relcrf.backends.registry import make
+from relcrf.estimators import ESSCRFClassifier
+
+SKIPS = {
+    "check_array_api_input": "scikit-learn skips it for all estimators where SCIPY_ARRAY_API is not set",
+    "check_classifiers_multilabel_output_format_decision_function": "there is no decision_function: predict_proba says all",
+}
+"""The checks that skip themselves, each with the reason."""
+
+
+@parametrize_with_checks([ESSCRFClassifier()])
+def test_scikit_learn_agrees(estimator, check):
+    try:
+        check(estimator)
+    except SkipTest as skip:
+        assert check.func.__name__ in SKIPS, skip
+
+
+@pytest.fixture(scope="module")
+def scaled_iris():
+    X, y = load_iris(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def test_one_target_is_a_logistic_regression(scaled_iris):
+    X, y = scaled_iris
+    expected = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(X, y).predict_proba(X)
+    found = ESSCRFClassifier(l2=2.0, tol=1e-9).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+    two = y < 2
+    expected = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000).fit(X[two], y[two]).predict_proba(X[two])
+    found = ESSCRFClassifier(l2=4.0, tol=1e-9).fit(X[two], y[two]).predict_proba(X[two])
+    np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("evidence_on_pairs", [True, False])
+def test_it_is_its_relational_model(evidence_on_pairs):
+    """The same rows as tables, through the grounding: the same weights, trees and answers."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 3))
+    Y = (X @ rng.normal(size=(3, 3)) + rng.normal(size=(40, 3)) > 0).astype(int)
+    Y[:, 2] += rng.integers(2, size=40)
+    classifier = ESSCRFClassifier(evidence_on_pairs=evidence_on_pairs).fit(X, Y)
+    columns = {"id": np.arange(40), **{f"x_{d}": X[:, d] for d in range(3)}}
+    columns |= {f"t{k}": Y[:, k] for k in range(3)}
+    data = relcrf.Dataset({"row": columns})
+    model = classifier.model_
+    grounding = model.ground(data)
+    fit = relcrf.api.fit(model, grounding, max_iterations=1000)
+    found = relcrf.api.predict(fit, grounding, hidden=np.ones(120, dtype=bool))
+    for k, expected in enumerate(classifier.predict_proba(X)):
+        np.testing.assert_allclose(found.probabilities(f"Row.t{k}"), expected, atol=1e-4)
+
+
+def test_targets_that_depend_on_each_other():
+    """The second target is the first one turned round by the sign of x1: no single classifier of x sees that."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(2000, 2))
+    first = rng.random(2000) < 0.5
+    second = first ^ (X[:, 1] > 0)
+    Y = np.column_stack([first, second]).astype(int)
+    alone = ESSCRFClassifier(evidence_on_pairs=False).fit(X[:1500], Y[:1500])
+    together = ESSCRFClassifier().fit(X[:1500], Y[:1500])
+    assert alone.score(X[1500:], Y[1500:]) < 0.4
+    assert together.score(X[1500:], Y[1500:]) > 0.45, "either both are right or both wrong"
+    same = together.predict(X[1500:])
+    assert ((same[:, 0] ^ same[:, 1]) == (X[1500:, 1] > 0)).mean() > 0.95
+
+
+def test_labels_of_any_kind_and_constant_targets():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    Y = np.column_stack(
+        [np.where(X[:, 0] > 0, "yes", "no"), np.full(60, "always"), np.where(X[:, 1] > 0, "up", "down")]
+    )
+    found = ESSCRFClassifier().fit(X, Y)
+    assert [c.tolist() for c in found.classes_] == [["no", "yes"], ["always"], ["down", "up"]]
+    assert found.score(X, Y) > 0.9
+    assert [p.shape for p in found.predict_proba(X)] == [(60, 2), (60, 1), (60, 2)]
+    only = ESSCRFClassifier().fit(X, np.full(60, "always"))
+    assert set(only.predict(X)) == {"always"}
+
+
+def test_searches_and_pipelines():
+    X, Y = make_multilabel_classification(120, n_features=6, n_classes=3, random_state=0)
+    pipeline = make_pipeline(StandardScaler(), ESSCRFClassifier())
+    assert cross_val_score(pipeline, X, Y, cv=3).shape == (3,)
+    search = GridSearchCV(pipeline, {"esscrfclassifier__l2": [1.0, 1000.0], "esscrfclassifier__width": [1, 2]}, cv=2)
+    search.fit(X, Y)
+    assert search.best_params_["esscrfclassifier__l2"] == 1.0
+    assert clone(search.best_estimator_).get_params()["esscrfclassifier__width"] in (1, 2)
+
+
+def test_settings_are_those_of_the_backend():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(relcrf.UsageError, match="width"):
+        ESSCRFClassifier(width=0).fit(X, y)
+    assert make("ess").l2 == ESSCRFClassifier().l2

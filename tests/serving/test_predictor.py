@@ -1,0 +1,259 @@
+"""A predictor answers as the trained model does, in any spelling, from any thread, and tells what is wrong."""
+
+import datetime
+import resource
+import threading
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf.resources import shipped
+from relcrf.serving import Predictor
+
+NEW = {
+    "page": [{"id": "new"}, {"id": "p1", "category": "course"}, {"id": "p2", "category": "staff"}],
+    "link": [{"source": "new", "target": "p1"}, {"source": "p2", "target": "new"}],
+    "page_words": [{"page": "new", "word": "w1"}, {"page": "new", "word": "never seen"}, {"page": "p1", "word": "w1"}],
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("web")
+    fit = relcrf.load(shipped("models", "webkb.rcrf")).fit(relcrf.Dataset(small_web(folder)))
+    fit.save(folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def predictor(run):
+    return relcrf.Predictor(run)
+
+
+def frames(request):
+    return {name: pd.DataFrame(rows) for name, rows in request.items()}
+
+
+def quickly(predictor, tables):
+    """An answer, which must not have gone the ordinary way."""
+    before = predictor.report()
+    found = predictor.predict(tables)
+    assert predictor.report().ordinary == before.ordinary, predictor.report().reasons
+    return found.rows()
+
+
+def test_the_answer_is_that_of_the_trained_model(run, predictor):
+    expected = relcrf.load_fit(run).predict(relcrf.Dataset(frames(NEW))).table().rows()
+    assert [row[0] for row in expected] == ["new"]
+    assert quickly(predictor, NEW) == expected
+    assert quickly(predictor, {"page": NEW["page"]})[0][2] != expected[0][2], "links and words count"
+
+
+def test_tables_of_many_kinds(predictor):
+    expected = predictor.predict(NEW).rows()
+    single = {**NEW, "page": NEW["page"], "link": NEW["link"]}
+    assert quickly(predictor, single) == expected
+    columns = {name: {c: [row.get(c) for row in rows] for c in rows[0] | rows[-1]} for name, rows in NEW.items()}
+    assert quickly(predictor, frames(NEW)) == expected
+    assert quickly(predictor, {n: pl.DataFrame(c, strict=False) for n, c in columns.items()}) == expected
+    assert quickly(predictor, {n: pa.table(c) for n, c in columns.items()}) == expected
+    assert quickly(predictor, {"Page": NEW["page"], "LINK": NEW["link"], "pageword": NEW["page_words"]}) == expected
+
+
+def test_one_row_and_nothing_else(predictor):
+    ((key, *_),) = quickly(predictor, {"page": {"id": np.int64(7), "category": float("nan")}})
+    assert key == "7"
+
+
+def test_what_is_not_spelt_plainly_goes_the_ordinary_way(run):
+    predictor = Predictor(run)
+    blanks = {
+        "page": [{"id": " new "}, {"id": "p1", "category": " course"}],
+        "link": [{"source": "new", "target": "p1 "}],
+    }
+    plain = {"page": [{"id": "new"}, {"id": "p1", "category": "course"}], "link": [{"source": "new", "target": "p1"}]}
+    assert predictor.predict(blanks).rows() == predictor.predict(plain).rows()
+    report = predictor.report()
+    assert (report.requests, report.ordinary) == (2, 1)
+    assert list(report.reasons) == ["blanks around a text in 'id'"]
+    assert 0 < report.p50 <= report.p95 <= report.p99 <= report.slowest
+    assert "2 requests" in repr(report) and "blanks" in report._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("tables", "code", "message"),
+    [
+        ({"pages": {"id": 1}}, "E248", "did you mean 'page'"),
+        ({"page": {"id": 1, "categry": "x"}}, "E249", "did you mean 'category'"),
+        ({"page": {"id": 1, "category": "cours"}}, "E216", "did you mean 'course'"),
+        ({"page": {"id": 1}, "link": {"source": 1, "target": 2}}, "E219", "there is no Page '2'"),
+        ({"page": [{"id": 1}, {"id": 1}]}, "E214", "two rows of Page"),
+        ({"page": {"category": "course"}}, "E211", "no key column"),
+        ({"page": 5}, "E203", "neither a row, nor rows, nor a data frame"),
+        ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),
+    ],
+)  # fmt: skip
+def test_mistakes_in_requests(predictor, tables, code, message):
+    with pytest.raises(relcrf.DataError, match=message) as caught:
+        predictor.predict(tables)
+    assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_unknown_attributes_and_runs(predictor, tmp_path):
+    assert predictor.attributes == ["Page.category"]
+    for name in ("Page.category", "category", None):
+        assert len(predictor.predict(NEW, name)) == 1
+    with pytest.raises(relcrf.UsageError, match="no predicted attribute 'topic'"):
+        predictor.predict(NEW, "topic")
+    with pytest.raises(relcrf.DataError, match="is no run folder"):
+        Predictor(tmp_path)
+    assert repr(predictor) == "Predictor(ess: Page.category)"
+
+
+TYPED = """
+domain D = { x, y }
+entity E(key) { predict d : D  r : real  n : integer  t : bool  s : string  day : date  v : vector  k : 1..3 }
+entity F
+relation R(a: E, f: F) { strength: real }
+predict relation Near(a: E, b: E) where a != b
+template first(a: E) over a.d by 1, a.r, a.n, length(a.s)
+template early(a: E) where a.t and a.day < "2024-06-01" over a.d == x
+template vector(a: E) over a.d by a.v
+template kind(a: E) over a.d per a.k
+template tied(a: E, b: E) where R(a, f) and R(b, f) and a < b over a.d, b.d
+template strong(a: E, f: F) where R(a, f) over a.d by R(a, f).strength
+template near(a: E, b: E) over Near(a, b) and a.d == b.d
+"""
+
+
+def test_attributes_of_every_type_and_random_relations():
+    model = relcrf.parse(TYPED)
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "key": f"e{k}", "d": "xy"[k % 2], "r": float(rng.normal()), "n": int(rng.integers(9)), "t": bool(k % 3),
+            "s": "ab"[: k % 3] or None, "day": datetime.date(2024, 1 + k, 1), "v": rng.normal(size=2), "k": 1 + k % 3,
+        }
+        for k in range(8)
+    ]  # fmt: skip
+    tables = {
+        "E": rows, "F": [{"id": 1}, {"id": 2}],
+        "R": [{"a": f"e{k}", "f": 1 + k % 2, "strength": float(k)} for k in range(8)],
+        "Near": [{"a": f"e{k}", "b": f"e{(k + 1) % 8}"} for k in range(8)],
+    }  # fmt: skip
+    columns = {n: {c: [row[c] for row in t] for c in t[0]} for n, t in tables.items()}
+    columns["E"]["v"] = [v.tolist() for v in columns["E"]["v"]]
+    fit = model.fit(relcrf.Dataset(columns), "pseudo")
+    predictor = Predictor(fit, inference="enumeration")
+    asked = {**tables, "E": [{**row, "d": None} if k < 2 else row for k, row in enumerate(rows[:4])]}
+    asked["R"] = [row for row in tables["R"] if row["a"] in ("e0", "e1", "e2", "e3")]
+    asked["Near"] = [{"a": "e0", "b": "e1"}, {"a": "e1", "b": "e2", "value": None}, {"a": "e2", "b": "e3"}]
+    asked["Near"] = [{"value": True, **row} for row in asked["Near"]]
+    found = predictor.predict(asked, "E.d")
+    assert predictor.report().ordinary == 0, predictor.report().reasons
+    columns = {n: {c: [row.get(c) for row in t] for c in t[0]} for n, t in asked.items()}
+    columns["E"]["v"] = [v.tolist() for v in columns["E"]["v"]]
+    expected = fit.predict(relcrf.Dataset(columns), inference="enumeration")
+    np.testing.assert_allclose(found["p_x"], expected.table("E.d")["p_x"], rtol=1e-9)
+    near = predictor.predict(asked, "Near")
+    np.testing.assert_allclose(near["p_true"], expected.table("Near")["p_true"], rtol=1e-9)
+
+
+def test_threads_share_a_predictor(predictor):
+    requests = [
+        {**NEW, "page": [{"id": "new"}, {"id": "p1", "category": c}, {"id": "p2"}]} for c in ("course", "staff")
+    ]
+    expected = [predictor.predict(r).rows() for r in requests]
+    assert expected[0] != expected[1]
+    wrong = []
+
+    def ask(number):
+        for k in range(40):
+            which = (k + number) % 2
+            if predictor.predict(requests[which]).rows() != expected[which]:
+                wrong.append(number)
+
+    threads = [threading.Thread(target=ask, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_does_not_grow(predictor):
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    for _ in range(200):
+        predictor.predict(NEW)
+    before = peak()
+    for _ in range(500):
+        predictor.predict(NEW)
+    assert peak() - before < 10, "megabytes"
+
+
+LINKED = """
+domain D = { x, y }
+domain W = open
+entity E { predict d : D  w : bag of W  v : vector }
+relation R(a: E, b: E)
+derive Reach(a: E, b: E) where R(a, b) or (Reach(a, m) and R(m, b))
+derive Near(a: E, b: E) = nearest 2 by cosine(a.v, b.v)
+template word(e: E) over e.d by e.w
+template tie(a: E, b: E) where R(a, b) over a.d, b.d
+"""
+CASES = {
+    "recursion": ("template far(a: E, b: E) where Reach(a, b) and a != b over a.d == b.d", "pseudo"),
+    "neighbours": ("template near(a: E, b: E) where Near(a, b) over a.d == b.d", "pseudo"),
+    "gates": ("gate tie by 1, count { R(a, q) }", "gated"),
+    "letters": ("template alike(a: E, b: E) where R(a, b) over a.d == b.d by cosine(a.v, b.v)", "ess"),
+    "bags": ("template both(a: E, b: E, w: W) where w in a.w and w in b.w and R(a, b) over a.d == b.d per w", "ess"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_models_for_the_database(case):
+    text, backend = CASES[case]
+    rng = np.random.default_rng(3)
+    things = [
+        {"id": k, "d": "xy"[k % 2], "w": ["u", "v", "n"][: 1 + k % 3], "v": rng.normal(size=3).tolist()}
+        for k in range(12)
+    ]
+    ties = [{"a": k, "b": (k + step) % 12} for k in range(12) for step in (1, 2)]
+
+    def columns(rows):
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    fit = relcrf.parse(LINKED + text).fit(relcrf.Dataset({"e": columns(things), "r": columns(ties)}), backend)
+    asked = [{**row, "d": None} if row["id"] < 2 else row for row in things[:8]]
+    asked[0]["w"] = ["u", "a new word"]
+    near = [row for row in ties if row["a"] < 8 and row["b"] < 8]
+    expected = fit.predict(relcrf.Dataset({"e": columns(asked), "r": columns(near)})).table()
+    predictor = Predictor(fit)
+    for _ in range(2):
+        found = predictor.predict({"e": asked, "r": near})
+        np.testing.assert_allclose(found["p_x"], expected["p_x"], rtol=1e-9)
+    assert predictor.report().ordinary == 0, predictor.report().reasons
+
+
+def test_large_requests_are_for_the_database_and_larger_ones_for_the_ordinary_way():
+    text = "entity E { predict t : bool  r : real }\ntemplate own(e: E) over e.t by 1, e.r\n"
+    text += "template pair(a: E, b: E) where a.r < b.r and b.r < a.r + 0.1 over a.t == b.t"
+    rows = [{"id": k, "t": bool(k % 2), "r": k / 10} for k in range(1200)]
+    fit = relcrf.parse(text).fit(
+        relcrf.Dataset({"e": {name: [row[name] for row in rows] for name in rows[0]}}), "pseudo"
+    )
+    predictor = Predictor(fit)
+    rows[0]["t"] = None
+    small, large = (predictor.predict({"e": rows[:n]})["p_true"] for n in (20, 1200))
+    np.testing.assert_allclose(small, large, rtol=1e-9)
+    assert predictor.report().ordinary == 0
+    rows += [{"id": k, "t": True, "r": k / 10} for k in range(1200, 11_000)]
+    np.testing.assert_allclose(predictor.predict({"e": rows})["p_true"], large, rtol=1e-9)
+    assert predictor.report().reasons == {"it is large": 1}

@@ -1,0 +1,59 @@
+"""The examples of docs/serving.md, run as a reader would."""
+
+import http.client
+import json
+import re
+import runpy
+import threading
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+import relcrf
+
+PAGE = Path(relcrf.__file__).parent.parent / "docs" / "serving.md"
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("serving")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        found = []
+        for k, text in enumerate(re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)):
+            (folder / f"example{k}.py").write_text(text)
+            found.append(runpy.run_path(str(folder / f"example{k}.py")))
+        yield found
+
+
+def test_the_first_example(examples):
+    found = examples[0]["found"]
+    assert found["id"].tolist() == ["new"] and found["category"].tolist() == ["course"]
+    assert examples[0]["predictor"].report().ordinary == 0
+
+
+def test_the_server(examples, monkeypatch):
+    answers = examples[1]["Answers"]
+    monkeypatch.setattr(answers, "log_message", lambda *_: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), answers) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+
+        def ask(tables):
+            connection = http.client.HTTPConnection(*server.server_address)
+            connection.request("POST", "/", json.dumps(tables))
+            with connection.getresponse() as response:
+                status, answer = response.status, json.loads(response.read())
+            connection.close()
+            return status, answer
+
+        try:
+            status, answer = ask({"page": {"id": "new"}})
+            assert (status, answer[0]["id"]) == (200, "new")
+            assert sum(value for name, value in answer[0].items() if name.startswith("p_")) == pytest.approx(1)
+            status, answer = ask({"pages": {"id": "new"}})
+            assert (status, answer[0]["code"]) == (422, "E248")
+        finally:
+            server.shutdown()
+            thread.join()

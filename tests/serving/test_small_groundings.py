@@ -1,0 +1,85 @@
+"""Requests are ground to what the ordinary way grounds the same tables to, bit by bit."""
+
+import re
+from collections import Counter
+
+import pytest
+from generated import generated
+from ground_graphs import assert_equal_groundings, engine_factors
+from hypothesis import given
+from hypothesis import strategies as st
+from random_models import DATA, DECLARATIONS, PARTS, frames, tables, templates
+
+import relcrf
+from relcrf.data.binding import bind
+from relcrf.grounding.ground import ground
+from relcrf.serving.cells import NotPlain
+from relcrf.serving.request import Form
+from relcrf.serving.workplace import Workplace
+
+RANDOM = re.compile(r"\b[PQTU]\(")
+"""What speaks of a random relation."""
+DATABASE = re.compile(r"Reach|Even|Lonely|levenshtein|prefix|per a\.s|per .*b\.[ns]|, b\.[ns]$")
+"""What the memory engine leaves to the database: recursion, comparing letters, keys that are no codes."""
+OBSERVED = "\n".join(line for line in DECLARATIONS.split("\n") if not line.startswith("predict relation"))
+
+
+def both(declarations, bodies, data):
+    """The recipe, and the ground graphs of the quick way and of the ordinary one."""
+    spec = relcrf.parse(declarations + "\n".join(dict.fromkeys(bodies))).spec
+    given_tables = frames(*data)
+    form = Form(spec)
+    request = form.completed(
+        form.read({name: t for name, t in given_tables.items() if spec.relation(name) or name[0] in "EF"})
+    )
+    known = {"W": ("v", "unseen")}
+    place = Workplace(spec, known)
+    try:
+        quick = place.ground(request)
+    except NotPlain as why:
+        pytest.fail(f"not ground quickly: {why}")
+    return place.recipe, quick, ground(bind(spec, relcrf.Dataset(given_tables), known))
+
+
+def named(texts):
+    return [text.replace("NAME", f"t{k}") for k, each in enumerate(texts) for text in each]
+
+
+@generated(60)
+@given(tables(), st.lists(templates(), min_size=1, max_size=3))
+def test_random_models(data, bodies):
+    kept = [text for text in named(bodies) if not RANDOM.search(text)] or ["template t(a: E) over a.d"]
+    _, *groundings = both(OBSERVED, kept, data)
+    assert_equal_groundings(*groundings)
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("is_in_memory", [True, False], ids=["memory", "database"])
+def test_every_part_of_the_language(data, part, is_in_memory):
+    kept = [text for text in PARTS[part] if not RANDOM.search(text)]
+    if is_in_memory:
+        kept = [text for text in kept if not DATABASE.search(text)]
+    elif kept:
+        kept.append("template recursive(a: E, b: E) where Reach(a, b) over a.d, b.d")
+    if kept:
+        recipe, *groundings = both(OBSERVED, kept, data)
+        assert recipe.is_in_memory == is_in_memory
+        assert_equal_groundings(*groundings)
+
+
+def factors(grounding):
+    """Every factor with its features; the same row of a table may be held once or many times."""
+    found = Counter()
+    for group in grounding.graph.groups:
+        for scope, pattern, entries in engine_factors(grounding, group, grounding.templates[group.block]):
+            found[group.block, scope, pattern, tuple(sorted((k, round(v, 9)) for k, v in entries.items()))] += 1
+    return found
+
+
+@pytest.mark.parametrize("data", DATA, ids=["whole", "gaps"])
+@pytest.mark.parametrize("part", ["rules", "overs", "singles"])
+def test_models_with_random_relations(data, part):
+    _, quick, ordinary = both(DECLARATIONS, PARTS[part], data)
+    assert quick.blocks == ordinary.blocks and quick.states.tolist() == ordinary.states.tolist()
+    assert factors(quick) == factors(ordinary)

@@ -1,0 +1,39 @@
+"""The example datasets: made on the spot, the same for a seed, and such that relations help."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf.api import average_scores
+
+
+@pytest.mark.parametrize("name", relcrf.datasets.names())
+def test_examples_can_be_learned_from(name):
+    example = relcrf.datasets.load(name)
+    model, data = example
+    assert example.name == name and str(example.split) and example.description in repr(example)
+    assert "<table>" in example._repr_html_()
+    ess, local = (average_scores(model.evaluate(data, backend=backend)) for backend in ("ess", "local"))
+    for attribute in ess:
+        assert ess[attribute].log_likelihood > local[attribute].log_likelihood
+
+
+def test_the_same_seed_gives_the_same_data():
+    first, again, other = (relcrf.datasets.load("web", seed).data for seed in (1, 1, 2))
+    model = relcrf.datasets.load("web").model
+    states = [model.ground(data).states for data in (first, again, other)]
+    np.testing.assert_array_equal(states[0], states[1])
+    assert (states[0] != states[2]).any()
+
+
+def test_unknown_examples():
+    with pytest.raises(relcrf.UsageError, match="did you mean 'digits'"):
+        relcrf.datasets.load("digit")
+
+
+def test_digits_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(relcrf.UsageError, match="needs scikit-learn"):
+        relcrf.datasets.load("digits")

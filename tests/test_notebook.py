@@ -1,0 +1,150 @@
+"""What notebooks and terminals see of relcrf's objects: short, escaped, and moving while work goes on."""
+
+import io
+import sys
+import threading
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import relcrf
+from relcrf import watching
+
+MODEL = """
+domain D = open
+entity E { predict d : D }
+relation R(a: E, b: E)
+template prior(e: E) over e.d
+template tie(a: E, b: E) where R(a, b) over a.d == b.d
+"""
+EVIL = "<script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def model():
+    return relcrf.parse(MODEL)
+
+
+@pytest.fixture(scope="module")
+def data():
+    things = pd.DataFrame({"id": ["a", "b", EVIL], "d": [EVIL, "x", None], EVIL: [1, 2, 3]})
+    return relcrf.Dataset({"e": things, "r": pd.DataFrame({"a": ["a", "b"], "b": ["b", EVIL]})})
+
+
+def test_objects_show_themselves(model, data):
+    fit = model.fit(data)
+    found = fit.predict(data)
+    shown = [
+        (data, "Dataset(the given tables: e, r)"),
+        (model.ground(data), "Grounding(3 variables, 5 factors of prior, tie)"),
+        (fit, "Fit(ess: 3 weights of prior, tie; converged"),
+        (found, "Prediction(1 queries of E.d; exact)"),
+        (found.table(), "Frame(1 rows: id, d, probability, joint"),
+    ]
+    for thing, line in shown:
+        assert repr(thing).startswith(line)
+        assert len(repr(thing)) < 300
+        html = thing._repr_html_()
+        assert "<td>" in html and "<script>" not in html
+    assert "&lt;script&gt;" in data._repr_html_() and "&lt;script&gt;" in found._repr_html_()
+    assert "strongest weights" in fit._repr_html_()
+    assert found.table().to_dicts()[0]["id"] == EVIL
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """What a terminal shows."""
+    out = io.StringIO()
+    monkeypatch.setattr(watching, "Console", lambda **_: Console(file=out, force_terminal=True, width=120))
+    return out
+
+
+def test_scripts_are_silent_unless_asked(model, data, terminal):
+    fit = model.fit(data)
+    fit.predict(data)
+    assert terminal.getvalue() == ""
+    with relcrf.progress():
+        model.fit(data)
+    assert "learning: weights" in terminal.getvalue()
+    terminal.truncate(0)
+    fit.predict(data, progress=True)
+    assert "grounding" in terminal.getvalue()
+
+
+def test_progress_can_be_switched_off_for_a_call(model, data, terminal):
+    with relcrf.progress():
+        model.fit(data, progress=False)
+    assert terminal.getvalue() == ""
+
+
+def test_threads_show_their_own_progress(model, data, terminal):
+    def work():
+        model.fit(
+            relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"]}), "r": {"a": [1], "b": [2]}}),
+            progress=True,
+        )
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert "learning" in terminal.getvalue()
+
+
+def test_nothing_is_drawn_into_a_file(model, data, monkeypatch):
+    out = io.StringIO()
+    monkeypatch.setattr(watching, "Console", lambda **_: Console(file=out, force_terminal=False))
+    model.fit(data, progress=True)
+    assert out.getvalue() == ""
+
+
+class Output:
+    """Stands for the widget that a notebook shows."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def clear_output(self, wait=False):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    """Enough of a notebook for Rich; gives what is displayed."""
+    displayed = []
+    for name, members in {
+        "IPython": {},
+        "IPython.display": {"display": lambda *things, **_: displayed.extend(things)},
+        "ipywidgets": {"Output": Output},
+    }.items():
+        module = ModuleType(name)
+        module.__spec__ = ModuleSpec(name, None)
+        module.__dict__.update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(watching, "Console", lambda **_: Console(force_jupyter=True))
+    return displayed
+
+
+def test_notebooks_show_progress_by_themselves(model, data, notebook):
+    model.fit(data)
+    widget, *drawn = notebook
+    assert isinstance(widget, Output)
+    assert any("━" in thing.html for thing in drawn), "a bar, inside the widget"
+
+
+def test_notebooks_can_be_silent(model, data, notebook):
+    with relcrf.progress(False):
+        model.fit(data)
+    assert notebook == []
+    model.fit(data, progress=False)
+    assert notebook == []

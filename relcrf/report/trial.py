@@ -12,13 +12,14 @@ from relcrf.backends.learned import LearnedModel
 from relcrf.backends.registry import backend_class, make
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, UsageError
-from relcrf.evaluation.cross_validation import LOCAL, MAJORITY, Results, whole_components
+from relcrf.evaluation.cross_validation import LOCAL, MAJORITY, Results
 from relcrf.evaluation.leaks import leaks_of
 from relcrf.evaluation.measures import Judged
 from relcrf.evaluation.named_weights import errors_on
 from relcrf.evaluation.splits import Round
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
+from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.report.weights import shown
@@ -191,7 +192,7 @@ def _asked(
     return replace(
         trial,
         verdict=found.verdict,
-        results=Results({name: [said] for name, said in answers.items()}, whole_components(grounding)),
+        results=Results({name: [said] for name, said in answers.items()}, connected(grounding.graph)),
         names=names,
         no_local=no_local,
         in_words=leaks_of(grounding, [one]).sentences,

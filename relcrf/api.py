@@ -335,14 +335,10 @@ class Fit:
         return self.learned.summary
 
     def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
-        """All weights, one a row: template, key, feature, pattern, weight, and support where the training kept it.
+        """All weights, one a row; for the columns and errors see `evaluation/named_weights.py`.
 
         Args:
-            data: what it was trained on, for the columns standard_error and z, see `evaluation/standard_errors.py`.
-            hidden: variables whose labels were not used in training, shape (n_variables,), bool.
-
-        Raises:
-            UsageError: where these cannot be the data, or the backend maximises no exact likelihood.
+            data, hidden: of the training, for standard errors.
         """
         if data is None:
             return named_weights(self.learned)
@@ -384,45 +380,24 @@ class Fit:
         return predict(self, self.ground(data, budget), **settings)
 
     def explain(
-        self,
-        data: Dataset | Grounding,
-        variable: str,
-        *,
-        against: str | None = None,
-        depth: int = 1,
-        hidden: np.ndarray | None = None,
-        **settings: Any,
+        self, data: Dataset | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
     ) -> Explanation:
         """Why the answer for one variable is what it is; its label is hidden, all other known ones are evidence.
 
         Args:
             variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
-            against, depth: see `evaluation.explanation.explain`.
-            hidden: further variables whose labels are hidden, shape (n_variables,), bool.
-            settings: of the backend, in place of those that it was trained with.
-
-        Raises:
-            UsageError: for an unknown variable or state, or a backend that does not say what it answers from.
+            against, depth: see `evaluation.explanation.explain`; also for errors.
+            options: `hidden` and settings, see `evaluation.explanation.Case.of`.
         """
-        return explain(self._case(data, variable, hidden, settings), against, depth)
+        return explain(self._case(data, variable, options), against, depth)
 
-    def flips(
-        self,
-        data: Dataset | Grounding,
-        variable: str,
-        *,
-        against: str | None = None,
-        hidden: np.ndarray | None = None,
-        **settings: Any,
-    ) -> Flips:
+    def flips(self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any) -> Flips:
         """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
-        return flips(self._case(data, variable, hidden, settings), against)
+        return flips(self._case(data, variable, options), against)
 
-    def _case(
-        self, data: Dataset | Grounding, variable: str, hidden: np.ndarray | None, settings: Mapping[str, Any]
-    ) -> Case:
+    def _case(self, data: Dataset | Grounding, variable: str, options: Mapping[str, Any]) -> Case:
         grounding = self.ground(data) if isinstance(data, Dataset) else data
-        return Case.of(self.learned, grounding, variable_of(grounding, variable), hidden, **settings)
+        return Case.of(self.learned, grounding, variable_of(grounding, variable), **options)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.risks import Examples, GatedBeliefs, required_gating
+from relcrf.backends.risks import Examples, GatedBeliefs, required_gating, without_closed
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WholeGraph
 from relcrf.errors import Diagnostic, UsageError
@@ -336,6 +336,8 @@ class GatedBackend(AbstractBackend):
         return (Answering(acting.reduced(self.name), vectors["weights"], method),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        if self.gates != "none":
+            problem = without_closed(problem, vectors["gates"], self.threshold, self.name)
         risk = self.joint(problem, vectors).risk(problem)
         found = risk.hard(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
         graph, opened = risk.graph, found.open[risk.graph.n_folded :]

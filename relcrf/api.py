@@ -40,7 +40,7 @@ from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.explanation import Case, Explanation, explain
 from relcrf.evaluation.flips import Flips, flips
 from relcrf.evaluation.metrics import Score, average, score
-from relcrf.evaluation.named_weights import errors_on, named_weights
+from relcrf.evaluation.named_weights import errors_on, named_moments, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
@@ -346,20 +346,8 @@ class Fit:
         return named_weights(self.learned, errors_on(self.learned, grounding, hidden))
 
     def moments(self) -> Frame:
-        """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
-        template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
-
-        Raises:
-            UsageError: where the training kept none.
-        """
-        found = self.learned.moments
-        if found is None:
-            message = f"this training by backend '{self.learned.backend}' kept no moments"
-            raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
-        frame, learned = self.weights(), self.learned.layout.learned()
-        columns = {name: frame[name] for name in ("template", "key", "feature", "pattern")}
-        columns |= {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
-        return Frame({name: column[learned] for name, column in columns.items()})
+        """How often labels have each weight's feature and pattern, and the model; see `evaluation/named_weights.py`."""
+        return named_moments(self.learned)
 
     def ground(
         self,

@@ -2,12 +2,6 @@
 
 import json
 import os
-import re
-import runpy
-import shlex
-import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -162,32 +156,6 @@ def test_diff_of_two_runs(run, other, web, relcrf_json, relcrf_):
     assert "the weights of both correlate by" in out
     code, found = relcrf_json("diff", run, run)
     assert found["weights"][0]["first"] == found["weights"][0]["second"]
-
-
-@pytest.mark.parametrize("page", ["explain.md", "weights.md"])
-def test_the_pages_can_be_followed(page, relcrf_, tmp_path, monkeypatch):
-    root = Path(relcrf.__file__).parent.parent
-    for name in ("models", "datasets"):
-        shutil.copytree(root / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
-    ran = 0
-    for language, text in re.findall(
-        r"^```(\w+)\n(.*?)^```", (root / "docs" / page).read_text(), re.MULTILINE | re.DOTALL
-    ):
-        if language == "console":
-            for line in [line[2:] for line in text.splitlines() if line.startswith("$ ")]:
-                words = shlex.split(line)
-                if words[0] == "python":
-                    subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
-                else:
-                    code, _, err = relcrf_(*words[1:])
-                    assert code == 0, (line, err)
-                ran += 1
-        elif language == "python":
-            (tmp_path / "example.py").write_text(text)
-            runpy.run_path(str(tmp_path / "example.py"))
-            ran += 1
-    assert ran >= 4
 
 
 @pytest.mark.skipif(

@@ -173,6 +173,7 @@ class Checkpoints(Monitor):
                 "value": state.value,
                 "gradient": state.gradient_norm,
                 "weights": int(np.count_nonzero(state.point)),
+                **({"chosen": state.kept["chosen"].shape[1]} if "chosen" in state.kept else {}),
             }
         )
         if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
@@ -184,7 +185,7 @@ class Checkpoints(Monitor):
         if self.latest is None:
             return
         stage, state = self.latest
-        version = str(state.iteration)
+        version = str(len(self.log))
         for name in ("point", "gradient", "steps", "changes"):
             _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
         for name, array in state.kept.items():
@@ -341,7 +342,8 @@ def load(folder: Path) -> LearnedModel:
 
 def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A line of the log; see `Checkpoints.step`."""
-    whole = {name: int(np.int64(facts[name])) for name in ("iteration", "weights")}
+    names = ("iteration", "weights", "chosen") if "chosen" in facts else ("iteration", "weights")
+    whole = {name: int(np.int64(facts[name])) for name in names}
     return {"stage": str(facts["stage"]), "value": float(facts["value"]), "gradient": float(facts["gradient"]), **whole}
 
 

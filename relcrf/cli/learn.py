@@ -190,7 +190,9 @@ def train(
     for text in grounding.bound.notes:
         note(text)
     if not learned.converged:
-        note("learning stopped before it converged; --set max_iterations=1000 allows more")
+        late = "out of time" in learned.summary.values()
+        allow = "a larger --set time=" if late else "--set max_iterations=1000"
+        note(f"learning stopped before it converged; {allow} allows more")
     if selected is not None:
         of_whole = "in whole components" if selected.whole else "among the labels"
         title = f"settings, judged by {selected.n:,} variables held out {of_whole}"

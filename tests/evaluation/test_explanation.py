@@ -140,7 +140,7 @@ def test_on_a_tree_a_neighbour_contributes_what_its_factors_do():
 
 
 @pytest.mark.parametrize(
-    "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf"]
+    "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf", "grafting"]
 )
 def test_on_a_graph_with_cycles_the_rest_is_told(backend):
     data = tables([*TREE, (1, 2), (3, 4)])

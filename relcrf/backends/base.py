@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gating import Gating
@@ -308,6 +309,19 @@ class AbstractBackend(ABC):
         """The distribution that `infer` answers from: at `vectors["weights"]` its value is minus the log-likelihood of the
         free variables' states, given all others.
         """
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        """What `infer` answers from, so that its answers can be explained; of several the average.
+
+        Raises:
+            UsageError: where the backend does not say it.
+        """
+        message = f"backend '{self.name}' does not say what it answers from"
+        raise UsageError(Diagnostic("E368", message, hint="its answers cannot be explained; see docs/backends.md"))
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
+        """The likelihood that the weights maximise, less their `l2` penalty, where it is exact; else None."""
+        return None
 
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
         """Raises UsageError where the setting is something else."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood, moments_at
 from relcrf.backends.pseudo import PseudoBackend
 from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
@@ -58,6 +59,13 @@ class DenseBackend(AbstractBackend):
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         return WholeGraph(self.name, self.inference)
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph | None:
+        exact = self.learn == "likelihood" and self.inference in ("enumeration", "forest", "jt")
+        return self.joint(problem, vectors) if exact else None
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

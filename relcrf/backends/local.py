@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
     AbstractBackend,
     AbstractPart,
@@ -17,7 +18,7 @@ from relcrf.backends.base import (
     maximise_likelihood,
     moments_at,
 )
-from relcrf.backends.exact import infer_exactly
+from relcrf.backends.exact import exact_method, infer_exactly
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.inference.result import Observer, silent
@@ -52,6 +53,12 @@ class LocalBackend(AbstractBackend):
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
+        return Unary(self.name)
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (Answering(_unary(problem, self.name), vectors["weights"], exact_method(1)),)
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
         return Unary(self.name)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:

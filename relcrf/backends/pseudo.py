@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
     AbstractBackend,
     AbstractPart,
@@ -82,6 +83,9 @@ class PseudoBackend(AbstractBackend):
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         settings = tuple((name, getattr(self, name)) for name in ("sweeps", "chains", "seed"))
         return WholeGraph(self.name, self.inference, settings)
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

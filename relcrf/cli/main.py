@@ -15,6 +15,7 @@ from relcrf.cli import (
     compare,
     cv,
     demo,
+    explain,
     graph,
     ground,
     infer,
@@ -25,6 +26,7 @@ from relcrf.cli import (
     pareto,
     report,
     warmup,
+    weights,
 )
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
@@ -53,6 +55,9 @@ for command in (
     report.report,
     moments.moments,
     graph.graph,
+    explain.explain,
+    weights.weights,
+    weights.diff,
     demo.demo,
     warmup.warmup,
     language.fmt,

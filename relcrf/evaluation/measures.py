@@ -117,12 +117,12 @@ class Judged:
         return float(of @ precision / of.sum())
 
     @cached_property
-    def _bins(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of each item its confidence, and the bin of that."""
+    def bins(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of each item its confidence, the probability of its most probable state, and which of `BINS` that is in, shape (n,)."""
         confidence = self.probabilities.max(axis=1, initial=0.0)
         return confidence, np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
 
     def _calibration_error(self, weights: np.ndarray) -> float:
-        confidence, place = self._bins
+        confidence, place = self.bins
         gap = weights * (confidence - (self.modes == self.truth))
         return float(np.abs(np.bincount(place, gap, minlength=BINS)).sum() / weights.sum())

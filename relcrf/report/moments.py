@@ -85,6 +85,8 @@ def _plot(empirical: np.ndarray, expected: np.ndarray, apart: np.ndarray) -> Plo
         # Logarithmic, but for what is below 1: there are counts of 0, and sums of features may be negative.
         for scale in (axes.set_xscale, axes.set_yscale):
             scale("symlog", linthresh=1.0)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel("in the labels")
         axes.set_ylabel("expected")
 

@@ -15,6 +15,7 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.errors import DataError, UsageError
 from relcrf.report import page
+from relcrf.report.weights import MOST_WEIGHTS
 from relcrf.resources import shipped
 
 
@@ -54,17 +55,21 @@ def test_the_report_of_an_ess_run(ess):
     assert html.text("h1") == ["web"] and html.text("title") == ["web: ess"]
     assert html.text("h2") == [
         *(
-            "Summary",
-            "Seconds",
-            "Settings",
+            "Results",
+            "Next steps",
             "Model",
-            "Templates",
+            "Data",
+            "Training",
             "Path of the optimiser",
             "Moments",
             "Strongest weights",
+            "To do it again",
         ),
     ]
-    assert html.text("h3") == ["structure", "weights"]
+    assert html.text("h3") == ["Templates", "Summary", "Seconds", "Settings", "structure", "weights"]
+    targets = {attributes["id"] for tag, attributes in html.elements if tag == "section" and "id" in attributes}
+    links = [attributes["href"][1:] for tag, attributes in html.elements if tag == "a"]
+    assert set(links) == targets and len(targets) == len(html.text("h2"))
     assert "converged" in html.text("span")
     facts = dict(zip(html.text("dt"), html.text("dd"), strict=True))
     summary = api.load_fit(ess).summary
@@ -77,7 +82,7 @@ def test_the_report_of_an_ess_run(ess):
     assert ["prior", "60", "5", "5"] in table
     values = sorted((abs(v) for v in api.load_fit(ess).weights()["weight"]), reverse=True)
     shown = [abs(float(row[0])) for row in table if row[0][0] in "+-"]
-    assert shown == pytest.approx(values[: page.MOST_WEIGHTS], abs=1e-4)
+    assert shown == pytest.approx(values[:MOST_WEIGHTS], abs=1e-4)
     moments = api.load_fit(ess).moments()
     farthest = np.argsort(-np.abs(moments["standard_errors"]), kind="stable")[0]
     names = [moments[name][farthest] for name in ("template", "key", "feature", "pattern")]

@@ -33,7 +33,6 @@ from relcrf.backends.sharded import ShardedProblem, infer, release, require_piec
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
-from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
@@ -42,7 +41,7 @@ from relcrf.evaluation.cross_validation import cross_validate as cross_validate
 from relcrf.evaluation.explanation import Case, Explanation, explain
 from relcrf.evaluation.flips import Flips, flips
 from relcrf.evaluation.metrics import Score, average, score
-from relcrf.evaluation.named_weights import errors_on, named_weights
+from relcrf.evaluation.named_weights import errors_on, named_moments, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
@@ -208,7 +207,7 @@ class Model:
                 `folds=10`; or `hide=0.1`. Default: the split of the dataset's manifest.
             hold: only these folds. Default: what the manifest holds out, or each.
         """
-        plan = require_plan(data, split)
+        plan = data.split_plan(split)
         grounding = self.ground(data, budget, with_gates=backend_class(backend).gated)
         folds = split_by(grounding, plan)
         held = hold or plan.hold or folds.values
@@ -343,14 +342,10 @@ class Fit(ShownFit):
         return self.learned.summary
 
     def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
-        """All weights, one a row: template, key, feature, pattern, weight, and support where the training kept it.
+        """All weights, one a row; for the columns and errors see `evaluation/named_weights.py`.
 
         Args:
-            data: what it was trained on, for the columns standard_error and z, see `evaluation/standard_errors.py`.
-            hidden: variables whose labels were not used in training, shape (n_variables,), bool.
-
-        Raises:
-            UsageError: where these cannot be the data, or the backend maximises no exact likelihood.
+            data, hidden: of the training, for standard errors.
         """
         if data is None:
             return named_weights(self.learned)
@@ -358,20 +353,8 @@ class Fit(ShownFit):
         return named_weights(self.learned, errors_on(self.learned, grounding, hidden))
 
     def moments(self) -> Frame:
-        """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
-        template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
-
-        Raises:
-            UsageError: where the training kept none.
-        """
-        found = self.learned.moments
-        if found is None:
-            message = f"this training by backend '{self.learned.backend}' kept no moments"
-            raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
-        frame, learned = self.weights(), self.learned.layout.learned()
-        columns = {name: frame[name] for name in ("template", "key", "feature", "pattern")}
-        columns |= {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
-        return Frame({name: column[learned] for name, column in columns.items()})
+        """How often labels have each weight's feature and pattern, and the model; see `evaluation/named_weights.py`."""
+        return named_moments(self.learned)
 
     def ground(
         self,
@@ -396,45 +379,24 @@ class Fit(ShownFit):
             return predict(self, grounding, **{"observe": watch.inference, **settings})
 
     def explain(
-        self,
-        data: Dataset | Grounding,
-        variable: str,
-        *,
-        against: str | None = None,
-        depth: int = 1,
-        hidden: np.ndarray | None = None,
-        **settings: Any,
+        self, data: Dataset | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
     ) -> Explanation:
         """Why the answer for one variable is what it is; its label is hidden, all other known ones are evidence.
 
         Args:
             variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
-            against, depth: see `evaluation.explanation.explain`.
-            hidden: further variables whose labels are hidden, shape (n_variables,), bool.
-            settings: of the backend, in place of those that it was trained with.
-
-        Raises:
-            UsageError: for an unknown variable or state, or a backend that does not say what it answers from.
+            against, depth: see `evaluation.explanation.explain`; also for errors.
+            options: `hidden` and settings, see `evaluation.explanation.Case.of`.
         """
-        return explain(self._case(data, variable, hidden, settings), against, depth)
+        return explain(self._case(data, variable, options), against, depth)
 
-    def flips(
-        self,
-        data: Dataset | Grounding,
-        variable: str,
-        *,
-        against: str | None = None,
-        hidden: np.ndarray | None = None,
-        **settings: Any,
-    ) -> Flips:
+    def flips(self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any) -> Flips:
         """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
-        return flips(self._case(data, variable, hidden, settings), against)
+        return flips(self._case(data, variable, options), against)
 
-    def _case(
-        self, data: Dataset | Grounding, variable: str, hidden: np.ndarray | None, settings: Mapping[str, Any]
-    ) -> Case:
+    def _case(self, data: Dataset | Grounding, variable: str, options: Mapping[str, Any]) -> Case:
         grounding = self.ground(data) if isinstance(data, Dataset) else data
-        return Case.of(self.learned, grounding, variable_of(grounding, variable), hidden, **settings)
+        return Case.of(self.learned, grounding, variable_of(grounding, variable), **options)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""
@@ -601,19 +563,6 @@ class Prediction(ShownPrediction):
         if among is not None:
             scored &= among[variables]
         return score(self.probabilities(attribute)[scored], truth[scored])
-
-
-def require_plan(data: Dataset, split: str | None) -> SplitPlan:
-    """How labels are held out: as the text says, or else the dataset's manifest.
-
-    Raises:
-        UsageError: where neither says it.
-    """
-    plan = data.split if split is None else read_split(split)
-    if plan is None:
-        hint = "give --split a column, folds=10 or hide=0.1; or write [split] into the dataset.toml"
-        raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
-    return plan
 
 
 @dataclass(frozen=True)

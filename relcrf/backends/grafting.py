@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
@@ -213,6 +214,9 @@ class GraftingBackend(AbstractBackend):
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         return WholeGraph(self.name, self.inference, (("seed", self.seed),))
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

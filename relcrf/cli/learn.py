@@ -324,7 +324,7 @@ def evaluate(
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split university
     """
     dataset = Dataset(data, memory=memory)
-    plan = api.require_plan(dataset, split)
+    plan = dataset.split_plan(split)
     saved = kept_blocks(keep)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")

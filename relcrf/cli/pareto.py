@@ -84,7 +84,7 @@ def pareto(
         front.require_drawable(plot)
     loaded = api.load(model)
     dataset = Dataset(data, memory=memory)
-    plan = api.require_plan(dataset, split)
+    plan = dataset.split_plan(split)
     saved = kept_blocks(keep)
     points: list[Point] = []
     interrupted = False

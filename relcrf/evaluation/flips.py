@@ -208,85 +208,86 @@ def _own(case: Case, problem: Problem, number: int, factors: np.ndarray, directi
     some = np.asarray(group.scope[0][:1])
     if not len(some) or not case.block.start <= some[0] < case.block.start + case.block.count:
         return
-    info = case.grounding.templates[group.block]
     patterns = np.eye(len(direction)) if group.patterns is None else group.patterns
     matrix = problem.graph.layout.matrix(case.vectors["weights"], group.block)
-    worth = matrix @ (direction @ patterns)
-    there = [entry for factor in factors for entry in group.features.row(int(factor))]
-    if info.keys is None:
-        yield from _unkeyed(case, group, name, info, there, worth)
+    there = tuple(entry for factor in factors for entry in group.features.row(int(factor)))
+    own = _Evidence(case, group, name, case.grounding.templates[group.block], there, matrix @ (direction @ patterns))
+    if own.info.keys is None:
+        yield from own.unkeyed()
     elif _is_categorical(case, name):
-        yield from _categories(case, group, name, info, there, worth)
-    elif len(info.features) == 1:
-        for feature, value in there:
-            change = Change(f"{name} {_key(info, feature)}", f"{value:g}", "0")
-            yield _changed(case, group, change, [(feature, -value)], worth)
-        absent = np.setdiff1d(np.arange(len(worth)), [feature for feature, _ in there])
-        for feature in absent[np.argsort(worth[absent], kind="stable")[:MOST_ADDED]].tolist():
-            change = Change(f"{name} {_key(info, feature)}", "0", "1")
-            yield _changed(case, group, change, [(feature, 1.0)], worth)
+        yield from own.categories(own.info.keys.values)
+    elif len(own.info.features) == 1:
+        yield from own.bag()
 
 
-def _unkeyed(
-    case: Case,
-    group: FactorGroup,
-    name: str,
-    info: TemplateInfo,
-    there: Sequence[tuple[int, float]],
-    worth: np.ndarray,
-) -> Iterator[_Candidate]:
-    """Features that are 0 or 1 and nothing else; and whether the template speaks of the variable, where it does not of all."""
-    if group.features.rows_are_equal and group.n_factors < case.block.count:
-        before, after = ("true", "false") if there else ("false", "true")
-        entries = [(feature, -value) for feature, value in there] or [(0, 1.0)]
-        yield _changed(case, group, Change(name, before, after), entries, worth)
-    if isinstance(group.features, Dense):
-        values, now = group.features.values, dict(there)
-        for feature in np.flatnonzero(np.isin(values, (0.0, 1.0)).all(axis=0) & (np.ptp(values, axis=0) > 0)).tolist():
-            value = now.get(feature, 0.0)
-            change = Change(f"{name} {info.features[feature]}", f"{value:g}", f"{1.0 - value:g}")
-            yield _changed(case, group, change, [(feature, 1.0 - 2.0 * value)], worth)
+@dataclass(frozen=True, eq=False)
+class _Evidence:
+    """What one template looks at of a variable.
 
+    Args:
+        there: features and their values.
+        worth: of a feature's value, for the log odds, in nats; shape (n_features,).
+    """
 
-def _categories(
-    case: Case,
-    group: FactorGroup,
-    name: str,
-    info: TemplateInfo,
-    there: Sequence[tuple[int, float]],
-    worth: np.ndarray,
-) -> Iterator[_Candidate]:
-    """Another key in place of the only one."""
-    assert info.keys is not None
-    width = len(info.features)
-    keys = {feature // width for feature, _ in there}
-    if len(keys) != 1:
-        return
-    (old,) = keys
-    for new in range(len(info.keys.values)):
-        if new != old:
-            moved = [(feature + (new - old) * width, value) for feature, value in there]
-            entries = [*((feature, -value) for feature, value in there), *moved]
-            change = Change(name, ", ".join(info.keys.values[old]), ", ".join(info.keys.values[new]))
-            yield _changed(case, group, change, entries, worth)
+    case: Case
+    group: FactorGroup
+    name: str
+    info: TemplateInfo
+    there: tuple[tuple[int, float], ...]
+    worth: np.ndarray
 
+    def bag(self) -> Iterator[_Candidate]:
+        """Each key without its value, and with one where it has none."""
+        for feature, value in self.there:
+            yield self._changed(self._key(feature), f"{value:g}", "0", [(feature, -value)])
+        absent = np.setdiff1d(np.arange(len(self.worth)), [feature for feature, _ in self.there])
+        for feature in absent[np.argsort(self.worth[absent], kind="stable")[:MOST_ADDED]].tolist():
+            yield self._changed(self._key(feature), "0", "1", [(feature, 1.0)])
 
-def _changed(
-    case: Case, group: FactorGroup, change: Change, entries: Sequence[tuple[int, float]], worth: np.ndarray
-) -> _Candidate:
-    """Entries that are added to the variable's features, by a factor of its own."""
-    columns = np.array([feature for feature, _ in entries], dtype=np.int32)
-    values = np.array([value for _, value in entries], dtype=np.float64)
-    features = Sparse(np.array([0, len(entries)], dtype=np.int64), columns, values, group.features.n_features)
-    extra = replace(group, scope=(np.array([case.variable], dtype=np.int32),), features=features)
-    return _Candidate(change, float(values @ worth[columns]), extra=extra)
+    def unkeyed(self) -> Iterator[_Candidate]:
+        """Features that are 0 or 1 and nothing else; and whether the template speaks of the variable, where not of all."""
+        features = self.group.features
+        if features.rows_are_equal and self.group.n_factors < self.case.block.count:
+            before, after = ("true", "false") if self.there else ("false", "true")
+            entries = [(feature, -value) for feature, value in self.there] or [(0, 1.0)]
+            yield self._changed("", before, after, entries)
+        if isinstance(features, Dense):
+            values, now = features.values, dict(self.there)
+            switches = np.isin(values, (0.0, 1.0)).all(axis=0) & (np.ptp(values, axis=0) > 0)
+            for feature in np.flatnonzero(switches).tolist():
+                value = now.get(feature, 0.0)
+                entries = [(feature, 1.0 - 2.0 * value)]
+                yield self._changed(self.info.features[feature], f"{value:g}", f"{1.0 - value:g}", entries)
+
+    def categories(self, keys: Sequence[tuple[str, ...]]) -> Iterator[_Candidate]:
+        """Another key in place of the only one."""
+        width = len(self.info.features)
+        found = {feature // width for feature, _ in self.there}
+        if len(found) != 1:
+            return
+        (old,) = found
+        for new in range(len(keys)):
+            if new != old:
+                entries = [(feature, -value) for feature, value in self.there]
+                entries += [(feature + (new - old) * width, value) for feature, value in self.there]
+                yield self._changed("", ", ".join(keys[old]), ", ".join(keys[new]), entries)
+
+    def _changed(self, what: str, before: str, after: str, entries: Sequence[tuple[int, float]]) -> _Candidate:
+        """Entries that are added to the variable's features, by a factor of its own."""
+        columns = np.array([feature for feature, _ in entries], dtype=np.int32)
+        values = np.array([value for _, value in entries], dtype=np.float64)
+        features = Sparse(np.array([0, len(entries)], dtype=np.int64), columns, values, self.group.features.n_features)
+        scope = (np.array([self.case.variable], dtype=np.int32),)
+        change = Change(f"{self.name} {what}".strip(), before, after)
+        return _Candidate(
+            change, float(values @ self.worth[columns]), extra=replace(self.group, scope=scope, features=features)
+        )
+
+    def _key(self, feature: int) -> str:
+        return ", ".join(self.info.feature_name(feature)[0])
 
 
 def _is_categorical(case: Case, template: str) -> bool:
     """Whether its keys are attributes, of which a thing has one value each."""
     keys = next((t.per for t in case.grounding.spec.flat().templates if t.name == template), ())
     return bool(keys) and all(isinstance(key, Attribute) for key in keys)
-
-
-def _key(info: TemplateInfo, feature: int) -> str:
-    return ", ".join(info.feature_name(feature)[0])

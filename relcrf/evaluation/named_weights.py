@@ -45,6 +45,23 @@ def support_of(learned: LearnedModel) -> np.ndarray | None:
     return learned.vectors.get("support")
 
 
+def named_moments(learned: LearnedModel) -> Frame:
+    """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
+    template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
+
+    Raises:
+        UsageError: where the training kept none.
+    """
+    found = learned.moments
+    if found is None:
+        message = f"this training by backend '{learned.backend}' kept no moments"
+        raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
+    frame, kept = named_weights(learned), learned.layout.learned()
+    columns = {name: frame[name] for name in ("template", "key", "feature", "pattern")}
+    columns |= {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
+    return Frame({name: column[kept] for name, column in columns.items()})
+
+
 def errors_on(
     learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None
 ) -> StandardErrors:

@@ -140,7 +140,7 @@ def test_on_a_tree_a_neighbour_contributes_what_its_factors_do():
 
 
 @pytest.mark.parametrize(
-    "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf"]
+    "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf", "grafting"]
 )
 def test_on_a_graph_with_cycles_the_rest_is_told(backend):
     data = tables([*TREE, (1, 2), (3, 4)])
@@ -349,7 +349,7 @@ def test_a_backend_that_does_not_say_what_it_answers_from():
 
     with pytest.raises(UsageError) as raised:
         relcrf.evaluation.explanation.explain(replace(case, system=Silent()))
-    assert raised.value.diagnostics[0].code == "E355"
+    assert raised.value.diagnostics[0].code == "E368"
 
 
 @pytest.mark.parametrize("ending", [".png", ".svg"])

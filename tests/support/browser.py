@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 from contextlib import contextmanager
@@ -14,11 +15,15 @@ PROGRAM = next(
 )
 
 
+PATIENCE = 60
+"""Seconds without a word, after which a browser is given up."""
+
+
 class Browser:
     """One page of a browser, by its DevTools protocol: messages of JSON with a zero byte behind each."""
 
     def __init__(self, send, receive):
-        self._send, self._receive, self._n, self._session = send, receive, 0, None
+        self._send, self._receive, self._n, self._session, self._rest = send, receive, 0, None, b""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Page.enable")
@@ -34,10 +39,13 @@ class Browser:
 
     def _until(self, wanted):
         while True:
-            said = bytearray()
-            while (byte := self._receive.read(1)) != b"\0":
-                assert byte, "the browser has ended"
-                said += byte
+            said, zero, self._rest = self._rest.partition(b"\0")
+            while not zero:
+                assert select.select([self._receive], [], [], PATIENCE)[0], "the browser does not answer"
+                more = os.read(self._receive.fileno(), 1 << 16)
+                assert more, "the browser has ended"
+                head, zero, self._rest = more.partition(b"\0")
+                said += head
             found = json.loads(said)
             if wanted(found):
                 return found
@@ -75,6 +83,9 @@ def browser(folder):
     process = subprocess.Popen(command, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
     os.close(to_read)
     os.close(to_write)
-    with open(send, "wb") as sending, open(receive, "rb") as receiving:
-        yield Browser(sending, receiving)
-    process.wait(timeout=20)
+    try:
+        with open(send, "wb") as sending, open(receive, "rb", buffering=0) as receiving:
+            yield Browser(sending, receiving)
+        process.wait(timeout=PATIENCE)
+    finally:
+        process.kill()

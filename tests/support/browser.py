@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import subprocess
+import time
 from contextlib import contextmanager
 
 PROGRAM = next(
@@ -35,20 +36,20 @@ class Browser:
             message["sessionId"] = self._session
         self._send.write(json.dumps(message).encode() + b"\0")
         self._send.flush()
-        return self._until(lambda said: said.get("id") == self._n)["result"]
+        while (said := self._next()).get("id") != self._n:
+            pass  # an event
+        return said["result"]
 
-    def _until(self, wanted):
-        while True:
-            said, zero, self._rest = self._rest.partition(b"\0")
-            while not zero:
-                assert select.select([self._receive], [], [], PATIENCE)[0], "the browser does not answer"
-                more = os.read(self._receive.fileno(), 1 << 16)
-                assert more, "the browser has ended"
-                head, zero, self._rest = more.partition(b"\0")
-                said += head
-            found = json.loads(said)
-            if wanted(found):
-                return found
+    def _next(self):
+        """The next message."""
+        said, zero, self._rest = self._rest.partition(b"\0")
+        while not zero:
+            assert select.select([self._receive], [], [], PATIENCE)[0], "the browser does not answer"
+            more = os.read(self._receive.fileno(), 1 << 16)
+            assert more, "the browser has ended"
+            head, zero, self._rest = more.partition(b"\0")
+            said += head
+        return json.loads(said)
 
     def open(self, path, width, *, dark=False, height=900):
         """Shows a file in a window of so many pixels."""
@@ -57,7 +58,10 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url=path.resolve().as_uri())
-        self._until(lambda said: said.get("method") == "Page.loadEventFired")
+        ends = time.monotonic() + PATIENCE
+        while self.ask("document.readyState") != "complete":
+            assert time.monotonic() < ends, "the page is not there"
+            time.sleep(0.02)
 
     def ask(self, expression):
         """The value of an expression of JavaScript, asked from outside the page."""

@@ -27,6 +27,7 @@ LAYERS = (
     ("api",),
     ("builder",),
     ("report",),
+    ("proposal",),
     ("demo",),
     ("editor",),
     ("cli",),

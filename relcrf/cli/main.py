@@ -11,7 +11,7 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, graph, ground, infer, inspect, language, learn, moments, pareto, report, warmup
+from relcrf.cli import demo, graph, ground, infer, inspect, language, learn, moments, new, pareto, report, warmup
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -26,6 +26,7 @@ app = typer.Typer(
 )
 
 for command in (
+    new.new,
     inspect.check,
     inspect.plan,
     ground.ground,

@@ -55,6 +55,11 @@ def camel(name: str) -> str:
     return "".join(part[:1].upper() + part[1:] for part in word(name, "Table").split("_") if part) or "Table"
 
 
+def snake(name: str) -> str:
+    """A name of a template: `PageWord` is `page_word`."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
 class Names:
     """Names that are still free, as names of declarations are compared with tables."""
 

@@ -26,6 +26,9 @@ from relcrf.proposal.things import find_things
 MOST = 5_000_000
 """Bindings that a proposed template may have; a larger one is left as a comment."""
 
+MOST_CANDIDATES = 50_000_000
+"""As MOST, of candidates, which nothing is written down for before they are chosen."""
+
 
 @dataclass(frozen=True)
 class Project:
@@ -94,8 +97,9 @@ def propose(
         progress("plan")
         parsed = api.parse(texts(pieces), str(model))
         plans = parsed.plan(given)
-        heavy = {plan.name for plan in plans if plan.bindings > MOST and not plan.is_candidate}
-        pieces = [replace(p, is_active=False) if p.name in heavy else p for p in pieces]
+        heavy = {plan.name for plan in plans if plan.bindings > (MOST_CANDIDATES if plan.is_candidate else MOST)}
+        empty = {plan.name for plan in plans if not plan.bindings}
+        pieces = [replace(p, is_active=p.name not in heavy) for p in pieces if p.name not in empty]
         text = texts(pieces)
         parsed = api.parse(text, str(model))
         progress("ground")
@@ -110,7 +114,7 @@ def propose(
     labelled = int((grounding.states >= 0).sum())
     return Project(
         model, text, manifest, data, scheme, target, tuple(others), tuple(pieces),
-        tuple(p for p in plans if p.name not in heavy), grounding.graph.n_variables, labelled, commands, tuple(notes),
+        tuple(p for p in plans if p.name not in heavy | empty), grounding.graph.n_variables, labelled, commands, tuple(notes),
     )  # fmt: skip
 
 

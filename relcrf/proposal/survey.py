@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from relcrf.data.dataset import quoted
+from relcrf.data.readers.base import literal
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.names import PARTS, SPLITS, Names, argument, camel, is_word, stem, word
@@ -15,6 +16,9 @@ from relcrf.proposal.things import Thing
 
 VALUES = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """What a column is called that says whether a tuple holds."""
+
+WORTHY = 3
+"""Letters of a prefix that says more than its table's name."""
 
 LEVELS = 5
 """Values that ratings and measurements are cut into."""
@@ -55,7 +59,7 @@ class _Survey:
             self.scheme.domains.append(name)
             self.entities[id(thing)] = Entity(name, "", 0, "", "")  # a sort that has no entity
             named = ", ".join(f"{t.name}.{c}" for t, c in thing.mentions)
-            self._found(thing.home, f"names of domain {name}", f"nothing but names; {named} mention it")
+            self._found(thing.home, f"names of domain {name}", f"nothing but names, of what {named} has")
         for thing in things:
             self._entity(thing)
         for table in self.tables:
@@ -173,7 +177,7 @@ class _Survey:
         if home is not None:
             self._found(home, f"entity {name}", thing.reason)
         else:
-            self.scheme.findings.append(Finding("-", f"entity {name}", size, thing.reason))
+            self.scheme.findings.append(Finding("(none)", f"entity {name}", size, thing.reason))
         self._memberships(thing, entity)
 
     @staticmethod
@@ -213,7 +217,9 @@ class _Survey:
         if not is_plain and not self.shaping.can_shape(table):
             self._without(table, f"{block.prefix}...", "columns of this form need a manifest, and this source takes none")
             return False
-        name = used.free(word(block.prefix, "numbers"))
+        side = table.name.lower().removesuffix("_wide")
+        short = not is_home and len(block.prefix) < WORTHY and is_word(side) and side not in table.columns
+        name = used.free(side if short else word(block.prefix, "numbers"))
         entity.attributes.append(Attribute(name, "vector", table.name, block.prefix, (), len(block.columns)))
         numbers = ", ".join(f"CAST({{t}}.{quoted(c)} AS DOUBLE)" for c in block.columns)
         wanted.append((table, f"[{numbers}]", name))
@@ -225,19 +231,20 @@ class _Survey:
             return False
         item = self.names.free("Item", "Column", "Measure")
         relation = self.names.free(camel(f"{table.name}_value"), "Level")
+        key = argument(thing.key)
         cells = " UNION ALL ".join(
-            f"SELECT {quoted(thing.key)} AS thing, '{block.prefix.replace(chr(39), '')}{k}' AS item, "
+            f"SELECT {quoted(thing.key)} AS {key}, {literal(column)} AS item, "
             f"CAST({quoted(column)} AS DOUBLE) AS number FROM {self.shaping.rows_of(table)} WHERE {quoted(column)} IS NOT NULL"
-            for k, column in enumerate(block.columns, start=1)
+            for column in block.columns
         )
-        level = f"ntile({LEVELS}) OVER (PARTITION BY item ORDER BY number, thing)"
+        level = f"ntile({LEVELS}) OVER (PARTITION BY item ORDER BY number, {key})"
         self.shaping.query(
             relation,
-            f"SELECT thing, item, {level} AS value\nFROM ({cells})",
+            f"SELECT {key}, item, {level} AS value\nFROM ({cells})",
             f"the numbers of {len(block.columns)} columns, each cut into {LEVELS} levels that are equally frequent",
         )
         arguments = [
-            Argument("thing", entity.name, entity, "thing", entity.size),
+            Argument(key, entity.name, entity, key, entity.size),
             Argument("item", item, None, "item", len(block.columns)),
         ]
         self.scheme.domains.append(item)
@@ -373,10 +380,11 @@ class _Survey:
         arguments, renamed, attributes, value = [], {}, [], None
         for column, thing in refs:
             sort = self.entities[id(thing)]
-            name = used.free(argument(column))
-            renamed[name] = column
+            own = used.free(argument(column))
+            renamed[own] = column
             entity = sort if sort.key else None
-            arguments.append(Argument(name, sort.name, entity, column, table.columns[column].distinct))
+            arguments.append(Argument(own, sort.name, entity, column, table.columns[column].distinct))
+        name = self.names.free(camel(table.name), camel(f"{table.name}_of"))
         tuples = table.distinct(columns)
         for column in rest:
             is_value = column.is_truth and len(refs) > 1 and column.name.lower() in {*VALUES, folded(table.name)}
@@ -388,11 +396,11 @@ class _Survey:
                 if column.kind == "real" or column.distinct == table.rows or column.kind not in ("text", "whole"):
                     self._without(table, column.name, "no value of its own for each tuple, and too many to be arguments")
                     continue
-                name = used.free(argument(column.name))
+                own = used.free(argument(column.name))
                 domain = self.names.free(camel(column.name), camel(f"{column.name}_value"))
                 self.scheme.domains.append(domain)
-                renamed[name] = column.name
-                arguments.append(Argument(name, domain, None, column.name, column.distinct))
+                renamed[own] = column.name
+                arguments.append(Argument(own, domain, None, column.name, column.distinct))
             else:
                 found = self._attribute(table, column, table.rows, 1, None)
                 if found is not None and found.type in ("integer", "real", "bool", "enumeration", "open"):
@@ -406,7 +414,6 @@ class _Survey:
             self.shaping.take(table, {n: o for n, o in renamed.items() if folded(n) != folded(o)})
         if len(refs) == 1 and len(arguments) == 2 and not attributes and self._as_bag(table, arguments):
             return
-        name = self.names.free(camel(table.name), camel(f"{table.name}_of"))
         if folded(name) != folded(table.name):
             if not self.shaping.can_shape(table):
                 self._found(table, "left out", f"its name is that of something else: {camel(table.name)}")

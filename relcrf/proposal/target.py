@@ -67,7 +67,7 @@ def _is_named(target: Target, table: str, column: str) -> bool:
 
 def _candidates(scheme: Scheme) -> list[tuple[float, Target]]:
     """All that could be predicted with how likely it is meant, likeliest first."""
-    found = []
+    found: list[tuple[float, Target]] = []
     parents = {x.sort for link in scheme.links for x in link.arguments[1:]} if scheme.links else set()
     children = {link.arguments[0].sort for link in scheme.links if len({x.sort for x in link.arguments}) > 1}
     for entity in scheme.entities:
@@ -91,8 +91,8 @@ def _candidates(scheme: Scheme) -> list[tuple[float, Target]]:
         elif not any(x.entity is not None for x in link.arguments):
             continue
         else:
-            share = min(1.0, link.rows / size)
-            found.append((share, Target("which tuples it lists", link=link)))
+            of_things = all(x.entity is not None for x in link.arguments)
+            found.append((of_things + min(0.4, link.rows / size), Target("which tuples it lists", link=link)))
     return sorted(found, key=lambda f: (-f[0], f[1].name))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relcrf.data.dataset import quoted
-from relcrf.proposal.names import Names, camel
+from relcrf.proposal.names import Names, camel, snake
 from relcrf.proposal.scheme import Argument, Attribute, Entity, Link, Scheme
 from relcrf.proposal.target import Target
 
@@ -65,7 +65,7 @@ class _Templates:
     def _add(
         self, name: str, comment: str, binders: str, *clauses: str, before: str = "", is_active: bool = True
     ) -> None:
-        name = self.names.free(camel(name)[:1].lower() + camel(name)[1:] if not name.isidentifier() else name)
+        name = self.names.free(name)
         text = "\n    ".join([f"template {name}{binders}", *clauses])
         self.pieces.append(Piece(name, comment, before + text, is_active))
 
@@ -121,7 +121,7 @@ class _Templates:
 
     def _along(self, entity: Entity, attribute: Attribute, link: Link, suffix: str) -> None:
         own, others = link.of(entity), link.of_others(entity)
-        lower = link.name[:1].lower() + link.name[1:]
+        lower = snake(link.name)
         x, label = _letter(entity.name), attribute.name
         if len(own) == 2:
             self._linked(entity, attribute, link, f"{lower}{suffix}")
@@ -266,7 +266,7 @@ class _Templates:
                 distinct = f" and {x} != {y}" if mine.sort == yours.sort else ""
                 derive = f"derive {relation_name}{binders}\n    where {' and '.join(atoms)}{distinct}\n\n"
                 self._add(
-                    relation_name[:1].lower() + relation_name[1:], f"both have to do with one {shared.sort}: {one.name}, {other.name}",
+                    snake(relation_name), f"both have to do with one {shared.sort}: {one.name}, {other.name}",
                     binders, f"where {relation_name}({x}, {y})", f"over {link.name}({x}, {y})", before=derive,
                 )  # fmt: skip
 

@@ -11,7 +11,21 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import completion, demo, graph, ground, infer, inspect, language, learn, moments, new, pareto, report, warmup
+from relcrf.cli import (
+    completion,
+    demo,
+    graph,
+    ground,
+    infer,
+    inspect,
+    language,
+    learn,
+    moments,
+    new,
+    pareto,
+    report,
+    warmup,
+)
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder

@@ -15,7 +15,9 @@ from relcrf.text.printable import printable
 
 
 def new(
-    data: Annotated[str, typer.Argument(help="A folder of tables, a dataset.toml, a database file or postgresql://...")],
+    data: Annotated[
+        str, typer.Argument(help="A folder of tables, a dataset.toml, a database file or postgresql://...")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The model to write.")] = Path("model.rcrf"),
     predict: Annotated[
         str | None,
@@ -36,12 +38,12 @@ def new(
     if as_json:
         print_json(_as_dict(project, seconds))
         return
-    rows = [
-        (_shown(f.table), _shown(f.taken_for), f.rows, _shown(f.reason)) for f in project.scheme.findings
-    ]
+    rows = [(_shown(f.table), _shown(f.taken_for), f.rows, _shown(f.reason)) for f in project.scheme.findings]
     table("what the tables are", ("table", "taken for", "rows", "because"), rows)
     counts = {p.name: p for p in project.plans}
-    shown = [(p.name, counts[p.name].bindings, counts[p.name].weights, p.comment) for p in project.pieces if p.name in counts]
+    shown = [
+        (p.name, counts[p.name].bindings, counts[p.name].weights, p.comment) for p in project.pieces if p.name in counts
+    ]
     table(f"templates for {_shown(project.target.name)}", ("template", "bindings", "weights", "what it says"), shown)
     written = f"{project.model}" + (f" and {project.manifest[0]}" if project.manifest else "")
     console.print(
@@ -69,7 +71,10 @@ def _as_dict(project: Project, seconds: float) -> dict[str, object]:
         "predict": project.target.name,
         "reason": project.target.reason,
         "others": list(project.others),
-        "tables": [{"table": f.table, "taken_for": f.taken_for, "rows": f.rows, "reason": f.reason} for f in project.scheme.findings],
+        "tables": [
+            {"table": f.table, "taken_for": f.taken_for, "rows": f.rows, "reason": f.reason}
+            for f in project.scheme.findings
+        ],
         "left_out": [{"column": column, "reason": reason} for column, reason in project.scheme.left_out],
         "templates": [{n: getattr(plan, n) for n in names} for plan in project.plans],
         "tried_next": [p.name for p in project.pieces if not p.is_active],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relcrf.data.dataset import quoted
+from relcrf.model.spec import folded
 from relcrf.proposal.names import Names, is_word
 from relcrf.proposal.profile import Profile
 
@@ -30,11 +31,12 @@ class Shaping:
         """Whether queries over these tables can be written."""
         return self.folder is not None and all(Path(t.raw.place).parent == self.folder for t in tables)
 
-    def take(self, table: Profile, columns: dict[str, str] | None = None) -> None:
-        """A table as it is, with other names for some columns: the model's = the file's."""
-        renamed = {new: old for new, old in (columns or {}).items() if new != old}
-        self.files[table.name] = (Path(table.raw.place).name, renamed)
-        self.is_needed |= bool(renamed)
+    def take(self, table: Profile, name: str, columns: dict[str, str]) -> None:
+        """A table as it is, under the model's name, with other names for some columns: the model's = the file's."""
+        renamed = {new: old for new, old in columns.items() if new != old}
+        is_same = folded(name) == folded(table.name)
+        self.files[table.name if is_same else name] = (Path(table.raw.place).name, renamed)
+        self.is_needed |= bool(renamed) or not is_same
 
     def rows_of(self, table: Profile) -> str:
         """The name of a table's rows in queries, where the name itself may be that of a query's result."""
@@ -55,7 +57,9 @@ class Shaping:
 
     def text(self, model: str) -> str:
         """The manifest as TOML."""
-        out = [f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model wants. Written by relcrf new."]
+        out = [
+            f"# {Path(model).stem}.toml: the tables of {model} in the shape that the model wants. Written by relcrf new."
+        ]
         for name, (file, columns) in self.files.items():
             out += ["", f"[tables.{_key(name)}]", f"file = {_text(file)}"]
             if columns:

@@ -16,7 +16,32 @@ LABELS = frozenset(
     {"label", "labels", "class", "category", "target", "y", "topic", "type", "tag", "kind", "outcome", "diagnosis"}
 )
 ENDS = frozenset(
-    "src dst source target from to a b x y a0 a1 u v left right head tail parent child citing cited first second".split()
+    [
+        "src",
+        "dst",
+        "source",
+        "target",
+        "from",
+        "to",
+        "a",
+        "b",
+        "x",
+        "y",
+        "a0",
+        "a1",
+        "u",
+        "v",
+        "left",
+        "right",
+        "head",
+        "tail",
+        "parent",
+        "child",
+        "citing",
+        "cited",
+        "first",
+        "second",
+    ]
 )
 """What the columns of links are often called, whatever they link."""
 
@@ -44,8 +69,8 @@ def word(name: str, otherwise: str = "column") -> str:
     return otherwise if not plain else plain if not plain[0].isdigit() else f"{otherwise}_{plain}"
 
 
-def argument(name: str) -> str:
-    """A name of an argument: words of the language get an underscore, which does not count where names are compared."""
+def sayable(name: str) -> str:
+    """A name of an argument or a template: words of the language get an underscore, which tables do not look at."""
     plain = word(name)
     return f"{plain}_" if plain in RESERVED else plain
 

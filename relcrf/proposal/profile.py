@@ -181,5 +181,3 @@ def _column(connection: duckdb.DuckDBPyConnection, scan: str, name: str) -> Colu
         values = tuple(row[0] for row in found.fetchall())
     is_number = kind in ("whole", "real")
     return Column(name, kind, rows, present, distinct, low if is_number else None, high if is_number else None, values)
-
-

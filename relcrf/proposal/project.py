@@ -144,7 +144,9 @@ def _commands(model: Path, data: str, scheme: Scheme, target: Target) -> tuple[s
     name, given = shlex.quote(str(model)), shlex.quote(data)
     run = shlex.quote(f"runs/{model.stem}")
     split = target.entity.split if target.entity is not None else None
-    backend = " --backend trmrf" if target.link is not None and not target.link.levels and _has_candidates(target) else ""
+    backend = (
+        " --backend trmrf" if target.link is not None and not target.link.levels and _has_candidates(target) else ""
+    )
     return (
         f"relcrf check {name} --data {given}",
         f"relcrf plan {name} --data {given}",

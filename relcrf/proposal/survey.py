@@ -9,7 +9,7 @@ from relcrf.data.dataset import quoted
 from relcrf.data.readers.base import literal
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
-from relcrf.proposal.names import PARTS, SPLITS, Names, argument, camel, is_word, stem, word
+from relcrf.proposal.names import PARTS, SPLITS, Names, camel, is_word, sayable, stem, word
 from relcrf.proposal.profile import FEW, Block, Column, Profile
 from relcrf.proposal.scheme import Argument, Attribute, Bag, Entity, Finding, Link, Scheme
 from relcrf.proposal.things import Thing
@@ -49,7 +49,9 @@ class _Survey:
 
     def run(self) -> Scheme:
         for table in self.left_out:
-            self._found(table, "left out", "another part with the same columns; stack them in the manifest, or predict on it")
+            self._found(
+                table, "left out", "another part with the same columns; stack them in the manifest, or predict on it"
+            )
         self.things = [t for t in self.things if t.home not in self.left_out or t.home is None]
         vocabularies = self._vocabularies()
         things = [t for t in self.things if t not in vocabularies and self._can_be(t)]
@@ -76,7 +78,8 @@ class _Survey:
     def _can_be(self, thing: Thing) -> bool:
         """Whether the source lets a thing without a table or a key have one."""
         tables = [thing.home] if thing.home else [t for t, _ in thing.mentions]
-        if thing.home is not None and thing.key is not None and is_word(thing.key):
+        is_named = folded(camel(thing.name)) == folded(thing.name)
+        if thing.home is not None and thing.key is not None and is_word(thing.key) and is_named:
             return True
         if self.shaping.can_shape(*tables):
             return True
@@ -123,10 +126,7 @@ class _Survey:
             and not any(other.home is table for other in self.things)
             and self.shaping.can_shape(table, *([home] if home else []))
         ]
-        if home is None:
-            size = self._virtual(thing, sides)
-        else:
-            size = home.rows
+        size = self._virtual(thing, sides) if home is None else home.rows
         entity = Entity(name, thing.key or "id", size, thing.reason, thing.name)
         self.entities[id(thing)] = entity
         used = Names([entity.key])
@@ -148,7 +148,9 @@ class _Survey:
                     continue
                 attribute = replace(found, name=used.free(self._attribute_name(found.name)))
                 if attribute.name != column.name and not self.shaping.can_shape(table):
-                    self._without(table, column.name, "the language has no such name, and this source takes no manifest")
+                    self._without(
+                        table, column.name, "the language has no such name, and this source takes no manifest"
+                    )
                     continue
                 renamed[attribute.name] = column.name
                 wanted.append((table, quoted(column.name), attribute.name))
@@ -160,7 +162,9 @@ class _Survey:
         if thing.order:
             by_column = {a.column: a.name for a in entity.attributes if home and a.table == home.name}
             entity.sequence = (by_column[thing.order[0]], by_column[thing.order[1]])
-        splits = [c for t in [*([home] if home else []), *(t for t, _ in sides)] for c in t.columns if c.lower() in SPLITS]
+        splits = [
+            c for t in [*([home] if home else []), *(t for t, _ in sides)] for c in t.columns if c.lower() in SPLITS
+        ]
         if home is not None and splits:
             entity.split = splits[0]
             if is_shaped:
@@ -169,7 +173,7 @@ class _Survey:
             self._shape(thing, entity, sides, wanted)
         elif home is not None and self.shaping.can_shape(home):
             key = entity.key if is_word(entity.key) else used.free("id")
-            self.shaping.take(home, {key: entity.key} | renamed)
+            self.shaping.take(home, entity.name, {key: entity.key} | renamed)
             entity.key = key
         self.scheme.entities.append(entity)
         for table, _ in sides:
@@ -206,7 +210,11 @@ class _Survey:
                 return False
             self._without(table, f"{block.prefix}0..{len(block.columns) - 1}", "numbers with gaps make no vector")
             return False
-        if block.is_truth and len(block.columns) <= LEVELS * 4 and stem(block.prefix) in ("label", "y", "target", "class"):
+        if (
+            block.is_truth
+            and len(block.columns) <= LEVELS * 4
+            and stem(block.prefix) in ("label", "y", "target", "class")
+        ):
             for column in block.columns:
                 name = used.free(word(column))
                 entity.attributes.append(Attribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
@@ -215,7 +223,9 @@ class _Survey:
         is_plain = is_home and is_word(block.prefix) and block.prefix not in table.raw.columns
         is_plain &= all(c.removeprefix(block.prefix).removeprefix("_").isdigit() for c in block.columns)
         if not is_plain and not self.shaping.can_shape(table):
-            self._without(table, f"{block.prefix}...", "columns of this form need a manifest, and this source takes none")
+            self._without(
+                table, f"{block.prefix}...", "columns of this form need a manifest, and this source takes none"
+            )
             return False
         side = table.name.lower().removesuffix("_wide")
         short = not is_home and len(block.prefix) < WORTHY and is_word(side) and side not in table.columns
@@ -231,7 +241,7 @@ class _Survey:
             return False
         item = self.names.free("Item", "Column", "Measure")
         relation = self.names.free(camel(f"{table.name}_value"), "Level")
-        key = argument(thing.key)
+        key = sayable(thing.key)
         cells = " UNION ALL ".join(
             f"SELECT {quoted(thing.key)} AS {key}, {literal(column)} AS item, "
             f"CAST({quoted(column)} AS DOUBLE) AS number FROM {self.shaping.rows_of(table)} WHERE {quoted(column)} IS NOT NULL"
@@ -249,7 +259,9 @@ class _Survey:
         ]
         self.scheme.domains.append(item)
         rows = len(block.columns) * table.rows - block.gaps
-        reason = f"{len(block.columns)} numbered columns, {block.gaps:,} of their cells are empty: asked, in {LEVELS} levels"
+        reason = (
+            f"{len(block.columns)} numbered columns, {block.gaps:,} of their cells are empty: asked, in {LEVELS} levels"
+        )
         self.scheme.links.append(Link(relation, arguments, rows, reason, table.name, value="value", levels=LEVELS))
         self.scheme.findings.append(Finding(table.name, f"random relation {relation}", rows, reason))
         return True
@@ -303,7 +315,9 @@ class _Survey:
             a = alias[id(table)]
             selected.append(f"{sql.replace('{t}', a) if sql.startswith('[') else f'{a}.{sql}'} AS {quoted(name)}")
         if home is None:
-            unions = "\nUNION ".join(f"SELECT {quoted(c)} AS id FROM {self.shaping.rows_of(t)}" for t, c in thing.mentions)
+            unions = "\nUNION ".join(
+                f"SELECT {quoted(c)} AS id FROM {self.shaping.rows_of(t)}" for t, c in thing.mentions
+            )
             source, key, shown = f"(SELECT DISTINCT id FROM ({unions}) WHERE id IS NOT NULL) AS h", "h.id", "h.id AS id"
         elif thing.key is None:
             source, key = f"{self.shaping.rows_of(home)} AS h", ""
@@ -350,7 +364,9 @@ class _Survey:
                 sort = self.entities.get(id(other))
                 if sort is None:
                     continue
-                second = Argument("other", sort.name, sort if sort.key else None, "other", home.columns[column].distinct)
+                second = Argument(
+                    "other", sort.name, sort if sort.key else None, "other", home.columns[column].distinct
+                )
                 arguments = [Argument("thing", entity.name, entity, "thing", entity.size), second]
                 reason = f"{home.name}.{column} lies in {other.name}.{other.key}"
                 link = Link(self.names.free(camel(name)), arguments, home.columns[column].present, reason, home.name)
@@ -366,9 +382,10 @@ class _Survey:
         self._relation(table, refs)
 
     def _relation(self, table: Profile, refs: list[tuple[str, Thing]]) -> None:
+        told = {c for c, _ in refs}
         refs = self._without_told(table, refs)
         columns = [c for c, _ in refs]
-        rest = [c for c in table.columns.values() if c.name not in columns and c.name.lower() not in SPLITS]
+        rest = [c for c in table.columns.values() if c.name not in told and c.name.lower() not in SPLITS]
         rest = [c for c in rest if c.distinct > 1 or len(refs) == 1]
         reason = "; ".join(f"{c} lies in {self._key_of(t)}" for c, t in refs)
         if len(refs) == 2 and refs[0][1] is refs[1][1] and not rest:
@@ -380,50 +397,51 @@ class _Survey:
         arguments, renamed, attributes, value = [], {}, [], None
         for column, thing in refs:
             sort = self.entities[id(thing)]
-            own = used.free(argument(column))
+            own = used.free(sayable(column))
             renamed[own] = column
             entity = sort if sort.key else None
             arguments.append(Argument(own, sort.name, entity, column, table.columns[column].distinct))
         name = self.names.free(camel(table.name), camel(f"{table.name}_of"))
         tuples = table.distinct(columns)
-        for column in rest:
-            is_value = column.is_truth and len(refs) > 1 and column.name.lower() in {*VALUES, folded(table.name)}
-            functional = tuples == table.distinct([*columns, column.name])
+        for one in rest:
+            is_value = one.is_truth and len(refs) > 1 and one.name.lower() in {*VALUES, folded(table.name)}
+            functional = tuples == table.distinct([*columns, one.name])
             if is_value and functional:
                 value = "value"
-                renamed["value"] = column.name
+                renamed["value"] = one.name
             elif len(refs) == 1 or not functional:
-                if column.kind == "real" or column.distinct == table.rows or column.kind not in ("text", "whole"):
-                    self._without(table, column.name, "no value of its own for each tuple, and too many to be arguments")
+                if one.kind == "real" or one.distinct == table.rows or one.kind not in ("text", "whole"):
+                    self._without(table, one.name, "no value of its own for each tuple, and too many to be arguments")
                     continue
-                own = used.free(argument(column.name))
-                domain = self.names.free(camel(column.name), camel(f"{column.name}_value"))
+                own = used.free(sayable(one.name))
+                domain = self.names.free(camel(one.name), camel(f"{one.name}_value"))
                 self.scheme.domains.append(domain)
-                renamed[own] = column.name
-                arguments.append(Argument(own, domain, None, column.name, column.distinct))
+                renamed[own] = one.name
+                arguments.append(Argument(own, domain, None, one.name, one.distinct))
             else:
-                found = self._attribute(table, column, table.rows, 1, None)
+                found = self._attribute(table, one, table.rows, 1, None)
                 if found is not None and found.type in ("integer", "real", "bool", "enumeration", "open"):
-                    attribute = replace(found, name=used.free(word(column.name)))
-                    renamed[attribute.name] = column.name
+                    attribute = replace(found, name=used.free(word(one.name)))
+                    renamed[attribute.name] = one.name
                     attributes.append(attribute)
-        if any(new != old and folded(new) != folded(old) for new, old in renamed.items()) and not self.shaping.can_shape(table):
-            self._found(table, "left out", "its columns have names that the language has not, and this source takes no manifest")
+        if any(
+            new != old and folded(new) != folded(old) for new, old in renamed.items()
+        ) and not self.shaping.can_shape(table):
+            self._found(
+                table, "left out", "its columns have names that the language has not, and this source takes no manifest"
+            )
             return
         if self.shaping.can_shape(table):
-            self.shaping.take(table, {n: o for n, o in renamed.items() if folded(n) != folded(o)})
+            self.shaping.take(table, name, {n: o for n, o in renamed.items() if folded(n) != folded(o)})
         if len(refs) == 1 and len(arguments) == 2 and not attributes and self._as_bag(table, arguments):
             return
-        if folded(name) != folded(table.name):
-            if not self.shaping.can_shape(table):
-                self._found(table, "left out", f"its name is that of something else: {camel(table.name)}")
-                return
-            self.shaping.files[name] = self.shaping.files.pop(table.name)
-            self.shaping.is_needed = True
+        if folded(name) != folded(table.name) and not self.shaping.can_shape(table):
+            self._found(table, "left out", f"its name is that of something else: {camel(table.name)}")
+            return
         link = Link(name, arguments, table.rows, reason, table.name, attributes, value, profile=table)
         self._pairs(link)
         if value is not None and self.shaping.can_shape(table):
-            self.shaping.opened.add(table.name)
+            self.shaping.opened.add(table.name if folded(name) == folded(table.name) else name)
             self.shaping.is_needed = True
         self.scheme.links.append(link)
         self._found(table, f"relation {name}" if value is None else f"random relation {name}", reason)
@@ -453,13 +471,17 @@ class _Survey:
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
         what = table.name[len(owner.entity.table) + 1 :]
-        if stem(what) != stem(value.column) or not is_word(what) or value.entity is not None:
+        if stem(what) != stem(value.column) or not is_word(table.name) or value.entity is not None:
             return False
         name = value.column if value.column.endswith("s") else f"{value.column}s"
         if any(folded(a.name) == folded(name) for a in owner.entity.attributes):
             return False
         owner.entity.bags.append(Bag(name, value.sort, table.name, value.distinct, table.rows))
-        self._found(table, f"bag {owner.entity.name}.{name}", f"{owner.column} lies in {owner.entity.table}; many values a thing")
+        self._found(
+            table,
+            f"bag {owner.entity.name}.{name}",
+            f"{owner.column} lies in {owner.entity.table}; many values a thing",
+        )
         return True
 
     def _pairs(self, link: Link) -> None:
@@ -486,7 +508,11 @@ class _Survey:
         """Columns of few values in which both ends of every link agree: what to split by, and no evidence."""
         for entity in self.scheme.entities:
             home = next((t for t in self.tables if t.name == entity.table), None)
-            links = [k for k in self.scheme.links if k.profile and k.value is None and len(k.of(entity)) == 2 == len(k.arguments)]
+            links = [
+                k
+                for k in self.scheme.links
+                if k.profile and k.value is None and len(k.of(entity)) == 2 == len(k.arguments)
+            ]
             if home is None or not links or entity.key not in home.columns:
                 continue
             for attribute in list(entity.attributes):

@@ -45,7 +45,9 @@ def choose(scheme: Scheme, wanted: str | None) -> tuple[Target, list[str]]:
     if wanted is None:
         if not found:
             hint = "name a relation or a column with few values: --predict Table.column; there must be one"
-            raise UsageError(Diagnostic("E355", "nothing in these tables looks like what could be predicted", hint=hint))
+            raise UsageError(
+                Diagnostic("E355", "nothing in these tables looks like what could be predicted", hint=hint)
+            )
         return found[0][1], [target.name for _, target in found[1:9]]
     table, _, column = wanted.partition(".")
     for _, target in found:
@@ -58,7 +60,9 @@ def choose(scheme: Scheme, wanted: str | None) -> tuple[Target, list[str]]:
 
 def _is_named(target: Target, table: str, column: str) -> bool:
     if target.link is not None:
-        return folded(table) in (folded(target.link.name), folded(target.link.table)) and not column.replace("value", "")
+        return folded(table) in (folded(target.link.name), folded(target.link.table)) and not column.replace(
+            "value", ""
+        )
     assert target.entity is not None
     tables = {folded(target.entity.name), folded(target.entity.table)} | {folded(a.table) for a in target.attributes}
     columns = {folded(n) for a in target.attributes for n in (a.name, a.column)}

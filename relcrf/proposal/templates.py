@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relcrf.data.dataset import quoted
-from relcrf.proposal.names import Names, camel, snake
+from relcrf.proposal.names import Names, camel, sayable, snake
 from relcrf.proposal.scheme import Argument, Attribute, Entity, Link, Scheme
 from relcrf.proposal.target import Target
 
@@ -65,7 +65,7 @@ class _Templates:
     def _add(
         self, name: str, comment: str, binders: str, *clauses: str, before: str = "", is_active: bool = True
     ) -> None:
-        name = self.names.free(name)
+        name = self.names.free(sayable(name))
         text = "\n    ".join([f"template {name}{binders}", *clauses])
         self.pieces.append(Piece(name, comment, before + text, is_active))
 
@@ -107,7 +107,11 @@ class _Templates:
             binders, f"where {name}(a, b)", self._pair_of(attribute), before=derive,
         )  # fmt: skip
         for other in entity.attributes:
-            if other.type in ("enumeration", "open") and other not in self.target.attributes and other.name not in entity.sequence:
+            if (
+                other.type in ("enumeration", "open")
+                and other not in self.target.attributes
+                and other.name not in entity.sequence
+            ):
                 self._add(
                     f"before_{other.name}{suffix}", f"what {other.name} of the one before says",
                     binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
@@ -131,7 +135,13 @@ class _Templates:
                 names[id(argument)] = _letter(argument.sort, *names.values())
             atom = f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
             if not others:
-                self._add(f"{lower}{suffix}", f"who is in {link.name}", f"({x}: {entity.name})", f"where {atom}", f"over {x}.{label}")
+                self._add(
+                    f"{lower}{suffix}",
+                    f"who is in {link.name}",
+                    f"({x}: {entity.name})",
+                    f"where {atom}",
+                    f"over {x}.{label}",
+                )
             for argument in others:
                 y = names[id(argument)]
                 binders = f"({x}: {entity.name}, {y}: {argument.sort})"
@@ -161,7 +171,9 @@ class _Templates:
         distinct = "a < b" if link.is_symmetric else "a != b"
         clauses = [f"where {atom} and {distinct}", self._pair_of(attribute, symmetric=link.is_symmetric)]
         if len(link.arguments) == 2:
-            key = next((a for a in link.attributes if a.is_discrete or (a.type == "integer" and a.distinct <= 12)), None)
+            key = next(
+                (a for a in link.attributes if a.is_discrete or (a.type == "integer" and a.distinct <= 12)), None
+            )
             number = next((a for a in link.attributes if a.type == "real"), None)
             if key is not None:
                 clauses.append(f"per {atom}.{key.name}")
@@ -218,9 +230,19 @@ class _Templates:
         per = [f"per {', '.join(names[id(a)] for a in keys)}"] if keys else []
         comment = "how frequent it is" + (f", for each {keys[0].sort}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
-        if len(link.arguments) == 2 and link.arguments[0].entity and link.arguments[0].entity is link.arguments[1].entity:
+        if (
+            len(link.arguments) == 2
+            and link.arguments[0].entity
+            and link.arguments[0].entity is link.arguments[1].entity
+        ):
             a, b = (names[id(x)] for x in link.arguments)
-            self._add("mutual", "both ways or neither", binders, f"where {a} < {b}", f"over {link.name}({a}, {b}), {link.name}({b}, {a})")
+            self._add(
+                "mutual",
+                "both ways or neither",
+                binders,
+                f"where {a} < {b}",
+                f"over {link.name}({a}, {b}), {link.name}({b}, {a})",
+            )
         for argument in link.arguments:
             for other in argument.entity.attributes if argument.entity else ():
                 evidence = _evidence(f"{names[id(argument)]}.{other.name}", other)
@@ -258,7 +280,8 @@ class _Templates:
                 atoms = []
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
                     said = [
-                        name if a is own else "s" if a is common else f"q{side}{k}" for k, a in enumerate(relation.arguments)
+                        name if a is own else "s" if a is common else f"q{side}{k}"
+                        for k, a in enumerate(relation.arguments)
                     ]
                     atoms.append(f"{relation.name}({', '.join(said)})")
                 relation_name = self.relations.free(f"Common{one.name}{'' if one is other else other.name}")
@@ -319,7 +342,7 @@ def _binders(link: Link, names: dict[int, str]) -> str:
 
 def _letter(name: str, *taken: str) -> str:
     """A short name of a binder: the first letter of a sort, or another one."""
-    letters = [c for c in (name[:1].lower(), *"xyzuvwtrspq") if c]
+    letters: list[str] = [c for c in (name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from relcrf.language.format import format_text
 from relcrf.language.words import RESERVED
@@ -13,7 +14,9 @@ from relcrf.proposal.templates import Piece, guards
 from relcrf.text.printable import printable
 
 
-def model_text(name: str, scheme: Scheme, target: Target, pieces: list[Piece], others: list[str], commands: list[str]) -> str:
+def model_text(
+    name: str, scheme: Scheme, target: Target, pieces: list[Piece], others: list[str], commands: Sequence[str]
+) -> str:
     """The text of a model file.
 
     Args:
@@ -30,20 +33,28 @@ class _Text:
         self.names = Names(taken)
         self.domains = {name: f"domain {name} = open  # values are read from the data" for name in scheme.domains}
 
-    def write(self, others: list[str], commands: list[str]) -> str:
+    def write(self, others: list[str], commands: Sequence[str]) -> str:
         entities = self._entities()
         links = [self._link(link) for link in self.scheme.links]
-        head = [f"# {_comment(self.name)}: a first model, proposed by `relcrf new` from the tables alone. It is yours to change."]
+        head = [
+            f"# {_comment(self.name)}: a first model, proposed by `relcrf new` from the tables alone. It is yours to change."
+        ]
         head += [f"# It predicts {_comment(self.target.name)} ({_comment(self.target.reason)})."]
         if others:
             head.append(f"# It could predict, with --predict: {_comment(', '.join(others))}.")
         parts = ["\n".join(head), "\n".join(self.domains.values()), *entities, *links]
         parts += [f"# {_comment(p.comment)}\n{p.text}" for p in self.pieces if p.is_active]
         text = format_text("\n\n".join(part for part in parts if part) + "\n")
-        ending = [f"# Left out: {_comment(column)}: {_comment(reason)}." for column, reason in self.scheme.left_out[:20]]
+        ending = [
+            f"# Left out: {_comment(column)}: {_comment(reason)}." for column, reason in self.scheme.left_out[:20]
+        ]
         for piece in self.pieces:
             if not piece.is_active:
-                ending += ["", f"# To try: {_comment(piece.comment)}.", *(f"# {line}".rstrip() for line in piece.text.split("\n"))]
+                ending += [
+                    "",
+                    f"# To try: {_comment(piece.comment)}.",
+                    *(f"# {line}".rstrip() for line in piece.text.split("\n")),
+                ]
         ending += ["", "# Next:", *(f"#   {_comment(command)}" for command in commands)]
         return text + "\n" + "\n".join(ending).strip("\n") + "\n"
 
@@ -58,7 +69,10 @@ class _Text:
             role = "predict " if is_target else ""
             comment = "random: a missing value is a query" if is_target else _about(attribute)
             lines.append(f"    {role}{attribute.name} : {self._type(attribute)}  # {comment}")
-        lines += [f"    {bag.name} : bag of {bag.domain}  # many values, {bag.distinct:,} different ones" for bag in entity.bags]
+        lines += [
+            f"    {bag.name} : bag of {bag.domain}  # many values, {bag.distinct:,} different ones"
+            for bag in entity.bags
+        ]
         body = " {\n" + "\n".join(lines) + "\n}" if lines else ""
         return f"# {_comment(entity.reason)}.\nentity {entity.name}{key}{body}"
 

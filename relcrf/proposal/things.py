@@ -137,7 +137,10 @@ def _mentioned(tables: list[Profile], things: list[Thing]) -> None:
         (table, column)
         for table in tables
         for column in table.columns.values()
-        if column.kind == "text" and column.distinct > 2 and _may_be_key(column) and (id(table), column.name) not in taken
+        if column.kind == "text"
+        and column.distinct > 2
+        and _may_be_key(column)
+        and (id(table), column.name) not in taken
     ]
     groups: list[list[tuple[Profile, Column]]] = []
     for one in free:

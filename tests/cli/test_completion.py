@@ -2,6 +2,7 @@
 
 import shlex
 import subprocess
+import sys
 import time
 
 import pytest
@@ -11,32 +12,10 @@ from relcrf.backends import registry
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    from command import relcrf_command
-
     path = tmp_path_factory.mktemp("completion") / "relcrf.bash"
-    with pytest.MonkeyPatch.context() as patch:
-        code, out, err = relcrf_command(_Captured(), patch, "completion", "bash")
-    assert code == 0, err
-    path.write_text(out)
+    command = [sys.executable, "-m", "relcrf.cli.main", "completion", "bash"]
+    path.write_text(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return path
-
-
-class _Captured:
-    """As pytest's capsys, for a fixture of a module."""
-
-    def __init__(self):
-        from contextlib import redirect_stdout
-        from io import StringIO
-
-        self.text = StringIO()
-        self.redirected = redirect_stdout(self.text)
-        self.redirected.__enter__()
-
-    def readouterr(self):
-        from types import SimpleNamespace
-
-        self.redirected.__exit__(None, None, None)
-        return SimpleNamespace(out=self.text.getvalue(), err="")
 
 
 @pytest.fixture

@@ -199,6 +199,11 @@ def difference(ours: tuple[np.ndarray, np.ndarray], theirs: tuple[Any, Any]) -> 
     return max(float(np.abs(mine - other).max() / np.abs(other).max()) for mine, other in pairs)
 
 
+TURNS = 3
+REST = 0.2
+"""Seconds before each turn: when its work is done, threads of JAX go on for a while, and take a core from what comes next."""
+
+
 def clocks() -> np.ndarray:
     """Seconds: of CPU, of CPU without the system's, of the wall."""
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -206,15 +211,18 @@ def clocks() -> np.ndarray:
 
 
 def medians(rounds: int, works: list[Callable[[], Any]]) -> list[np.ndarray]:
-    """Of each, the medians of what its runs take by `clocks`, in turns, after one run for warm-up."""
-    for work in works:
-        work()
+    """Of each, the medians of what its runs take by `clocks`: in turns of several runs each, as in learning one step follows
+    the other, after one for warm-up.
+    """
     seconds: list[list[np.ndarray]] = [[] for _ in works]
-    for _ in range(rounds):
+    for _ in range(TURNS):
         for work, found in zip(works, seconds, strict=True):
-            start = clocks()
+            time.sleep(REST)
             work()
-            found.append(clocks() - start)
+            for _ in range(-(-rounds // TURNS)):
+                start = clocks()
+                work()
+                found.append(clocks() - start)
     return [np.median(found, axis=0) for found in seconds]
 
 

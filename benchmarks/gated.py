@@ -46,6 +46,8 @@ BUDGETS = (250, 500, 1_000, 2_000, 3_000, 5_000)
 PRICES = (1e-5, 3e-5, 6e-5, 1e-4, 2e-4, 4e-4, 1e-3, 2e-3)
 STRENGTHS = (0.75, 1.5, 3.0, 6.0, 12.0, 25.0, 50.0)
 """Of L1, for 1,000 rows."""
+FEWEST = 50
+"""Messages of a run that has a place in the picture: its axis is of logarithms."""
 COMMON: dict[str, Any] = {"l2": 5.0, "unlabelled": "infer", "pretraining": 0}
 OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
 console = Console()
@@ -224,10 +226,12 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
     FigureCanvasAgg(figure)
     axis = figure.subplots()
     for method in found[0]["methods"]:
-        points = sorted(pareto(found, method))
+        points = [point for point in sorted(pareto(found, method)) if point[0] >= FEWEST]
         axis.plot(*zip(*points, strict=True), marker="o", label=method.replace("_", " "))
     axis.axhline(np.mean([one["bayes"] for one in found]), linestyle=":", color="gray", label="the field itself")
     axis.set_xscale("log")
+    axis.set_xticks(BUDGETS, [f"{budget:,}" for budget in BUDGETS])
+    axis.set_xticks([], minor=True)
     axis.set_xlabel("messages a row")
     axis.set_ylabel("mean squared error")
     axis.legend()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 
@@ -102,6 +103,31 @@ def recipes(rows: int = 2000, most: int = 153) -> dict[str, pd.DataFrame]:
     used = used[used["recipe"].isin(recipe["id"]) & used["ingredient"].isin(frequent)]
     uses = pd.DataFrame({"r": used["recipe"], "i": used["ingredient"].map(ingredient)}).drop_duplicates()
     return {"recipe": recipe, "uses": uses}
+
+
+def cooking(rows: int = 39_774, most: int = 153) -> dict[str, pd.DataFrame]:
+    """Recipes and their most frequent ingredients, without cuisines, for models/cooking.rcrf."""
+    found = recipes(rows, most)
+    return {"recipe": found["recipe"][["id"]], "uses": found["uses"]}
+
+
+def jester(rows: int = 7_200) -> dict[str, pd.DataFrame]:
+    """People who rated all 100 jokes, for models/jester.rcrf: ratings from -10 to 10 in five levels of equal width."""
+    wide = table("jester", "rating_wide.csv.gz")
+    wide = wide[wide["n_rated"] == 100].head(rows)
+    jokes = {f"j{k}": f"joke {k:03}" for k in range(1, 101)}
+    levels = np.clip(np.ceil((wide[list(jokes)].to_numpy() + 10.0) / 4.0), 1, 5).astype(int)
+    people = [f"p{k}" for k in wide["user"]]
+    return {
+        "person": pd.DataFrame({"id": people}),
+        "likes": pd.DataFrame(
+            {
+                "p": np.repeat(people, len(jokes)),
+                "j": np.tile(list(jokes.values()), len(people)),
+                "value": levels.ravel(),
+            }
+        ),
+    }
 
 
 def chunks(sentences: int = 500) -> dict[str, pd.DataFrame]:

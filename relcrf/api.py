@@ -33,13 +33,18 @@ from relcrf.backends.sharded import ShardedProblem, infer, release, require_piec
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
-from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
+from relcrf.evaluation.comparison import compare as compare
+from relcrf.evaluation.cross_validation import cross_validate as cross_validate
+from relcrf.evaluation.explanation import Case, Explanation, explain
+from relcrf.evaluation.flips import Flips, flips
 from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.named_weights import errors_on, named_moments, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
+from relcrf.evaluation.spelling import variable_of
 from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.serial import SerialExecutor
@@ -202,7 +207,7 @@ class Model:
                 `folds=10`; or `hide=0.1`. Default: the split of the dataset's manifest.
             hold: only these folds. Default: what the manifest holds out, or each.
         """
-        plan = require_plan(data, split)
+        plan = data.split_plan(split)
         grounding = self.ground(data, budget, with_gates=backend_class(backend).gated)
         folds = split_by(grounding, plan)
         held = hold or plan.hold or folds.values
@@ -279,6 +284,7 @@ def fit(
         converged=learned.converged,
         histograms=learned.histograms,
         gates=Meaning.of_gates(grounding) if system.gated else None,
+        moments=learned.moments,
     )
     return Fit(result, time.perf_counter() - started)
 
@@ -335,20 +341,20 @@ class Fit(ShownFit):
         """Figures about the training."""
         return self.learned.summary
 
-    def weights(self) -> Frame:
-        """All weights, one a row: template, key, feature, pattern, weight."""
-        names: dict[str, list[Any]] = {n: [] for n in ("template", "key", "feature", "pattern")}
-        values = []
-        for block, info in enumerate(self.learned.templates):
-            matrix = self.learned.layout.matrix(self.learned.vectors["weights"], block)
-            for feature, row in enumerate(matrix):
-                key, name = info.feature_name(feature)
-                for pattern, value in zip(info.patterns, row, strict=True):
-                    for column, text in zip(names, (info.name, ", ".join(key), name, pattern), strict=True):
-                        names[column].append(text)
-                    values.append(value)
-        columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
-        return Frame({**columns, "weight": np.asarray(values)})
+    def weights(self, data: Dataset | Grounding | None = None, *, hidden: np.ndarray | None = None) -> Frame:
+        """All weights, one a row; for the columns and errors see `evaluation/named_weights.py`.
+
+        Args:
+            data, hidden: of the training, for standard errors.
+        """
+        if data is None:
+            return named_weights(self.learned)
+        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        return named_weights(self.learned, errors_on(self.learned, grounding, hidden))
+
+    def moments(self) -> Frame:
+        """How often labels have each weight's feature and pattern, and the model; see `evaluation/named_weights.py`."""
+        return named_moments(self.learned)
 
     def ground(
         self,
@@ -371,6 +377,26 @@ class Fit(ShownFit):
         with watching(progress) as watch:
             grounding = self.ground(data, budget, watch.grounding)
             return predict(self, grounding, **{"observe": watch.inference, **settings})
+
+    def explain(
+        self, data: Dataset | Grounding, variable: str, *, against: str | None = None, depth: int = 1, **options: Any
+    ) -> Explanation:
+        """Why the answer for one variable is what it is; its label is hidden, all other known ones are evidence.
+
+        Args:
+            variable: `Page/17`, `Page/17.topic`, `Page(17).topic`, or `linked(a, b)`.
+            against, depth: see `evaluation.explanation.explain`; also for errors.
+            options: `hidden` and settings, see `evaluation.explanation.Case.of`.
+        """
+        return explain(self._case(data, variable, options), against, depth)
+
+    def flips(self, data: Dataset | Grounding, variable: str, *, against: str | None = None, **options: Any) -> Flips:
+        """The nearest change of evidence that gives a variable another answer; for the arguments see `explain`."""
+        return flips(self._case(data, variable, options), against)
+
+    def _case(self, data: Dataset | Grounding, variable: str, options: Mapping[str, Any]) -> Case:
+        grounding = self.ground(data) if isinstance(data, Dataset) else data
+        return Case.of(self.learned, grounding, variable_of(grounding, variable), **options)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> None:
         """Writes a run folder; see `backends/run_folder.py`."""
@@ -537,19 +563,6 @@ class Prediction(ShownPrediction):
         if among is not None:
             scored &= among[variables]
         return score(self.probabilities(attribute)[scored], truth[scored])
-
-
-def require_plan(data: Dataset, split: str | None) -> SplitPlan:
-    """How labels are held out: as the text says, or else the dataset's manifest.
-
-    Raises:
-        UsageError: where neither says it.
-    """
-    plan = data.split if split is None else read_split(split)
-    if plan is None:
-        hint = "give --split a column, folds=10 or hide=0.1; or write [split] into the dataset.toml"
-        raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
-    return plan
 
 
 @dataclass(frozen=True)

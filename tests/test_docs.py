@@ -33,7 +33,15 @@ def in_checkout(folder):
     return folder
 
 
-@pytest.mark.parametrize(("page", "made"), [("tutorial.md", "predictions.csv"), ("grounding.md", "links.parquet")])
+@pytest.mark.parametrize(
+    ("page", "made"),
+    [
+        ("tutorial.md", "predictions.csv"),
+        ("grounding.md", "links.parquet"),
+        ("explain.md", "p3.svg"),
+        ("weights.md", "words.csv"),
+    ],
+)
 def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(in_checkout(tmp_path))
     ran = 0
@@ -51,7 +59,7 @@ def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
             (tmp_path / "example.py").write_text(text)
             runpy.run_path(str(tmp_path / "example.py"))
             ran += 1
-    assert ran >= 8
+    assert ran >= 4
     assert (tmp_path / made).exists()
 
 

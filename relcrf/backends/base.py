@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gating import Gating
@@ -20,7 +21,8 @@ from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import Lbfgs, State
-from relcrf.learning.likelihood import AbstractLikelihood, curvature, penalised
+from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, curvature, penalised
+from relcrf.learning.moments import Moments, label_moments
 
 
 @dataclass(frozen=True)
@@ -161,6 +163,10 @@ class AbstractSum(ABC):
     def sizes(self) -> tuple[int, int]:
         """Numbers of nodes and of edges."""
 
+    @abstractmethod
+    def label_moments(self, weights: np.ndarray) -> np.ndarray:
+        """Of a likelihood of all nodes together what `learning.moments.label_moments` gives, shape (2 * layout.size,)."""
+
 
 @dataclass(frozen=True)
 class WholeSum(AbstractSum):
@@ -176,6 +182,15 @@ class WholeSum(AbstractSum):
 
     def sizes(self) -> tuple[int, int]:
         return self.objective.graph.n_nodes, self.objective.graph.n_edges
+
+    def label_moments(self, weights: np.ndarray) -> np.ndarray:
+        return label_moments(require_joint(self.objective), weights)
+
+
+def require_joint(likelihood: AbstractLikelihood) -> AbstractJointLikelihood:
+    """The same; of another kind there are no moments."""
+    assert isinstance(likelihood, AbstractJointLikelihood)
+    return likelihood
 
 
 class Monitor:
@@ -202,6 +217,7 @@ class Learned:
         summary: figures for people and machines, in order.
         chosen: see `Problem.having`.
         histograms: figures of what the backend saw; by the figure's name, its histograms by theirs.
+        moments: at the weights, without what the penalties do; None where the backend has none.
     """
 
     vectors: dict[str, np.ndarray]
@@ -209,6 +225,7 @@ class Learned:
     summary: dict[str, float | int | str] = field(default_factory=dict)
     chosen: Mapping[str, np.ndarray] = field(default_factory=dict)
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
+    moments: Moments | None = None
 
     @property
     def converged(self) -> bool:
@@ -293,6 +310,19 @@ class AbstractBackend(ABC):
         free variables' states, given all others.
         """
 
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        """What `infer` answers from, so that its answers can be explained; of several the average.
+
+        Raises:
+            UsageError: where the backend does not say it.
+        """
+        message = f"backend '{self.name}' does not say what it answers from"
+        raise UsageError(Diagnostic("E368", message, hint="its answers cannot be explained; see docs/backends.md"))
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
+        """The likelihood that the weights maximise, less their `l2` penalty, where it is exact; else None."""
+        return None
+
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
         """Raises UsageError where the setting is something else."""
         value = getattr(self, setting)
@@ -319,9 +349,26 @@ def maximise_likelihood(
     # The square root of the curvature: on a web of 100,000 pages it halves the iterations (341 to 173), while the full
     # curvature nearly doubles them at 20,000, since frequent words go together and no diagonal knows that.
     diagonal = np.sqrt(objective.curvature() + strength)
-    optimiser = replace(optimiser, inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)))
+    optimiser = replace(
+        optimiser,
+        inverse_diagonal=1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300)),
+        # A value is as near its minimum as the square of its gradient: a small tolerance of one needs the other's.
+        value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
+    )
     evaluate = penalised(objective, strength, layout.learned())
     state = monitor.restore(stage)
     if state is None:
         state = optimiser.start(evaluate, start())
     return optimiser.minimise(evaluate, state, lambda state: monitor.step(stage, state, optimiser.max_iterations))
+
+
+def moments_at(objective: AbstractSum, layout: WeightLayout, state: State, l2: float) -> Moments:
+    """The moments where `maximise_likelihood` has ended; the gradient that it has ended with tells those of the model.
+
+    Args:
+        objective: of a likelihood of all nodes together.
+        l2: as it was there.
+    """
+    empirical, variance = np.split(objective.label_moments(state.point), 2)
+    apart = np.where(layout.learned(), state.gradient - layout.l2(l2) * state.point, np.nan)
+    return Moments(empirical, empirical + apart, variance)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
     AbstractBackend,
     AbstractPart,
@@ -16,8 +17,9 @@ from relcrf.backends.base import (
     Problem,
     Vector,
     maximise_likelihood,
+    moments_at,
 )
-from relcrf.backends.exact import exact_likelihood, infer_exactly
+from relcrf.backends.exact import exact_likelihood, exact_method, infer_exactly
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
@@ -93,10 +95,17 @@ class ChowLiuBackend(AbstractBackend):
             {"weights": weights.point, "information": found},
             (("weights", weights),),
             {"variables": nodes, "tree_edges": edges},
+            moments=moments_at(tree, layout, weights, self.l2),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnTree:
         return OnTree(self.name, problem.share(vectors["information"]))
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (Answering(self.joint(problem, vectors).graph(problem), vectors["weights"], exact_method(1)),)
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnTree:
+        return self.joint(problem, vectors)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return infer_exactly(self.joint(problem, vectors).graph(problem), vectors["weights"])

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.answering import Answering
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood, moments_at
 from relcrf.backends.pseudo import PseudoBackend
 from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
 from relcrf.inference.result import Observer, silent
@@ -49,10 +50,22 @@ class DenseBackend(AbstractBackend):
             "weights", layout, whole, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
         nodes, edges = whole.sizes()
-        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": nodes, "edges": edges})
+        return Learned(
+            {"weights": weights.point},
+            (("weights", weights),),
+            {"variables": nodes, "edges": edges},
+            moments=moments_at(whole, layout, weights, self.l2),
+        )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         return WholeGraph(self.name, self.inference)
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph | None:
+        exact = self.learn == "likelihood" and self.inference in ("enumeration", "forest", "jt")
+        return self.joint(problem, vectors) if exact else None
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

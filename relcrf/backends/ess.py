@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
     AbstractBackend,
     AbstractPart,
@@ -20,9 +21,10 @@ from relcrf.backends.base import (
     Problem,
     Vector,
     maximise_likelihood,
+    moments_at,
 )
 from relcrf.backends.chow_liu import label_information
-from relcrf.backends.exact import exact_likelihood, infer_exactly
+from relcrf.backends.exact import exact_likelihood, exact_method, infer_exactly
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
@@ -199,6 +201,7 @@ class EssBackend(AbstractBackend):
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
             {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
+            moments=None if margin else moments_at(structured, layout, weights, self.l2),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
@@ -218,14 +221,27 @@ class EssBackend(AbstractBackend):
         assert structure is not None
         return OnStructure(self.name, self._rule, structure, shares, labels)
 
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
         part = self.joint(problem, vectors)
-        answers = []
-        for graph in part.graphs(problem):
-            given = None
-            if part.in_tree:
-                given = np.where(problem.roles == Role.CLAMPED, problem.states, -1)[graph.variables]
-            answers.append(infer_exactly(graph, vectors["weights"], width=self.width, given=given))
+        given = np.where(problem.roles == Role.CLAMPED, problem.states, -1) if part.in_tree else None
+        return tuple(
+            Answering(
+                graph,
+                vectors["weights"],
+                exact_method(self.width),
+                None if given is None else given[graph.variables],
+            )
+            for graph in part.graphs(problem)
+        )
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure | None:
+        return self._on_structure(problem, vectors) if self.objective == "likelihood" else None
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        answers = [
+            infer_exactly(one.graph, one.weights, width=self.width, given=one.given)
+            for one in self.answers_from(problem, vectors)
+        ]
         return answers[0] if self.trees == 1 else _average(answers)
 
 

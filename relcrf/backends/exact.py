@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from relcrf.backends.base import Inferred
@@ -42,7 +44,7 @@ def infer_exactly(
     Raises:
         UsageError: where the cliques are too large.
     """
-    inference = ForestInference(graph.scopes) if width == 1 else _junction_tree(graph.scopes)
+    inference = exact_method(width)(graph.scopes)
     potentials = graph.potentials(weights)
     if given is not None:
         potentials = potentials.given(graph.scopes, given)
@@ -52,6 +54,11 @@ def infer_exactly(
         graph.variables, graph.state_start, found.nodes, best.states, edges, found.log_partition, found.verdict
     )
     return answers if given is None else answers.only(given < 0)
+
+
+def exact_method(width: int) -> Callable[[Scopes], AbstractInference]:
+    """What answers exactly on graphs of a treewidth."""
+    return ForestInference if width == 1 else _junction_tree
 
 
 def _junction_tree(scopes: Scopes) -> AbstractInference:

@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.risks import Examples, GatedBeliefs, required_gating
+from relcrf.backends.risks import Examples, GatedBeliefs, required_gating, without_closed
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import Role
+from relcrf.graph.scaling import scaled
+from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.lbfgs import AbstractQuasiNewton, Lbfgs, State
@@ -324,7 +328,16 @@ class GatedBackend(AbstractBackend):
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> GatedBeliefs:
         return GatedBeliefs(self.name, self._settings, self.threshold, problem.share(vectors["gates"]))
 
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        risk = self.joint(problem, vectors).risk(problem)
+        shares = risk.shares(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
+        acting = replace(problem, graph=scaled(problem.graph, shares))
+        method = partial(BeliefPropagation, max_iterations=self.iterations, tolerance=0.0)
+        return (Answering(acting.reduced(self.name), vectors["weights"], method),)
+
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        if self.gates != "none":
+            problem = without_closed(problem, vectors["gates"], self.threshold, self.name)
         risk = self.joint(problem, vectors).risk(problem)
         found = risk.hard(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
         graph, opened = risk.graph, found.open[risk.graph.n_folded :]

@@ -14,6 +14,7 @@ from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.grounding import Grounding
 from relcrf.learning.histogram import Histogram
+from relcrf.learning.moments import Moments
 from relcrf.model.spec import ModelSpec, OpenDomain
 
 
@@ -43,7 +44,7 @@ class LearnedModel:
         summary: figures about the training.
         log: for each iteration of each stage: stage, iteration, value, gradient, and how many weights are not 0.
         converged: whether every optimisation did.
-        histograms: see `Learned`.
+        histograms, moments: see `Learned`.
         gates: None where factors have none.
     """
 
@@ -59,6 +60,7 @@ class LearnedModel:
     log: tuple[Mapping[str, Any], ...] = field(default=())
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     gates: Meaning | None = None
+    moments: Moments | None = None
 
     def placed(self, grounding: Grounding) -> Grounding:
         """A ground graph with the candidates that training chose."""

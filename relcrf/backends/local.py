@@ -7,8 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.exact import infer_exactly
+from relcrf.backends.answering import Answering
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractPart,
+    Inferred,
+    Learned,
+    Monitor,
+    Problem,
+    maximise_likelihood,
+    moments_at,
+)
+from relcrf.backends.exact import exact_method, infer_exactly
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.inference.result import Observer, silent
@@ -35,9 +45,20 @@ class LocalBackend(AbstractBackend):
         weights = maximise_likelihood(
             "weights", layout, alone, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
-        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": alone.sizes()[0]})
+        return Learned(
+            {"weights": weights.point},
+            (("weights", weights),),
+            {"variables": alone.sizes()[0]},
+            moments=moments_at(alone, layout, weights, self.l2),
+        )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
+        return Unary(self.name)
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (Answering(_unary(problem, self.name), vectors["weights"], exact_method(1)),)
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Unary:
         return Unary(self.name)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:

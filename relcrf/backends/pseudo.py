@@ -10,7 +10,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.answering import Answering
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractPart,
+    Inferred,
+    Learned,
+    Monitor,
+    Problem,
+    maximise_likelihood,
+    moments_at,
+)
 from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
@@ -63,11 +73,19 @@ class PseudoBackend(AbstractBackend):
         blankets, layout = problem.sum_of(Blankets()), problem.graph.layout
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         weights = maximise_likelihood("weights", layout, blankets, optimiser, self.l2, layout.initial, monitor)
-        return Learned({"weights": weights.point}, (("weights", weights),), {"variables": blankets.sizes()[0]})
+        return Learned(
+            {"weights": weights.point},
+            (("weights", weights),),
+            {"variables": blankets.sizes()[0]},
+            moments=moments_at(blankets, layout, weights, self.l2),
+        )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         settings = tuple((name, getattr(self, name)) for name in ("sweeps", "chains", "seed"))
         return WholeGraph(self.name, self.inference, settings)
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -14,7 +17,17 @@ GROUP = "relcrf.backends"
 
 def names() -> list[str]:
     """The names of all installed backends, sorted."""
-    return sorted({entry.name for entry in entry_points(group=GROUP)})
+    return sorted({entry.name for entry in _entries()})
+
+
+def _entries() -> tuple[EntryPoint, ...]:
+    return _found(entry_points, tuple(sys.path))
+
+
+@lru_cache(maxsize=4)
+def _found(find: Callable[..., Iterable[EntryPoint]], path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
+    """The entries of all packages on a path: to read their metadata takes longer than to infer on a small graph."""
+    return tuple(find(group=GROUP))
 
 
 def backend_class(name: str) -> type[AbstractBackend]:
@@ -23,7 +36,7 @@ def backend_class(name: str) -> type[AbstractBackend]:
     Raises:
         UsageError: for an unknown name, or where the package that brings the backend is broken.
     """
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == name]
+    found = [entry for entry in _entries() if entry.name == name]
     if not found:
         hint = suggestion(name, names()) or f"installed backends: {listing(names())}"
         raise UsageError(Diagnostic("E301", f"unknown backend '{name}'", hint=hint))

@@ -47,12 +47,9 @@ def risk_of(problem: Problem, asked: np.ndarray, settings: Settings, backend: st
         asked: free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
     """
     graph = GatedGraph.of(problem.reduced(backend))
-    wanted = problem.states >= 0 if problem.asked is None else problem.asked
-    unknown = problem.graph.cardinality + np.where(wanted, ASKED, HIDDEN)
-    status = np.where(problem.roles == Role.FREE, unknown, problem.states)
-    gates = required_gating(problem, backend).rows(problem.graph, graph.factors, status)
+    gates = required_gating(problem, backend).rows(problem.graph, graph.factors, _status(problem))
     variables = graph.alone.variables
-    n_paying = int(np.count_nonzero(wanted & (problem.roles == Role.FREE)))
+    n_paying = int(np.count_nonzero(_wanted(problem) & (problem.roles == Role.FREE)))
     return Risk(graph, gates, np.maximum(problem.states[variables], 0), asked[variables], n_paying, settings)
 
 
@@ -119,6 +116,27 @@ class Examples:
 
     def _risk(self, problem: Problem, asked: np.ndarray) -> Risk:
         return risk_of(problem, asked, self.settings, self.backend)
+
+
+def without_closed(problem: Problem, gates: np.ndarray, threshold: float, backend: str) -> Problem:
+    """The same without the factors whose gates are less open than a threshold: what is closed costs nothing more.
+
+    Args:
+        gates: weights of the gates.
+    """
+    gating = required_gating(problem, backend)
+    graph, left = gating.opened(problem.graph, problem.roles, _status(problem), gates, threshold)
+    return replace(problem, graph=graph, gating=left)
+
+
+def _wanted(problem: Problem) -> np.ndarray:
+    return problem.states >= 0 if problem.asked is None else problem.asked
+
+
+def _status(problem: Problem) -> np.ndarray:
+    """See `Gating.rows`."""
+    unknown = problem.graph.cardinality + np.where(_wanted(problem), ASKED, HIDDEN)
+    return np.where(problem.roles == Role.FREE, unknown, problem.states)
 
 
 def _labelled(problem: Problem) -> np.ndarray:

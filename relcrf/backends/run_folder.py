@@ -2,8 +2,9 @@
 
 A run folder holds `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`, `dictionaries.json`
 (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path),
-`histograms.json` where the backend gave some, and `timings.json`. All but the timings are the same bytes for the same
-input. While training runs it is called `NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
+`moments.npy` and `histograms.json` where the backend gave some, and `timings.json`. All but the timings are the same
+bytes for the same input. While training runs it is called `NAME.partial` and holds `checkpoint/`; it gets its name when
+it is complete.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from relcrf.language.parse import parse
 from relcrf.language.render import render
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import State
+from relcrf.learning.moments import Moments
 
 FORMAT = 1
 """Version of the folder's layout; a reader refuses a later one."""
@@ -171,6 +173,7 @@ class Checkpoints(Monitor):
                 "value": state.value,
                 "gradient": state.gradient_norm,
                 "weights": int(np.count_nonzero(state.point)),
+                **({"chosen": state.kept["chosen"].shape[1]} if "chosen" in state.kept else {}),
             }
         )
         if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
@@ -182,7 +185,7 @@ class Checkpoints(Monitor):
         if self.latest is None:
             return
         stage, state = self.latest
-        version = str(state.iteration)
+        version = str(len(self.log))
         for name in ("point", "gradient", "steps", "changes"):
             _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
         for name, array in state.kept.items():
@@ -263,6 +266,9 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], step
     for name, vector in learned.vectors.items():
         _write_array(partial / f"{name}.npy", vector)
     write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
+    if learned.moments is not None:
+        moments = learned.moments
+        _write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
     if learned.histograms:
         write_text(partial / "histograms.json", json.dumps(_plain_histograms(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
@@ -312,6 +318,8 @@ def load(folder: Path) -> LearnedModel:
                 raise ValueError(f"{len(vectors[name])} weights instead of {size}")
         path = folder / "log.jsonl"
         log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+        path = folder / "moments.npy"
+        moments = _moments(path, meaning.layout.size)
         path = folder / "histograms.json"
         return LearnedModel(
             spec,
@@ -326,6 +334,7 @@ def load(folder: Path) -> LearnedModel:
             log,
             _histograms(path),
             gates,
+            moments,
         )
     except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, OverflowError) as error:
         raise _corrupt(path, error) from None
@@ -333,7 +342,8 @@ def load(folder: Path) -> LearnedModel:
 
 def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
     """A line of the log; see `Checkpoints.step`."""
-    whole = {name: int(np.int64(facts[name])) for name in ("iteration", "weights")}
+    names = ("iteration", "weights", "chosen") if "chosen" in facts else ("iteration", "weights")
+    whole = {name: int(np.int64(facts[name])) for name in names}
     return {"stage": str(facts["stage"]), "value": float(facts["value"]), "gradient": float(facts["gradient"]), **whole}
 
 
@@ -350,6 +360,16 @@ def load_timings(folder: Path) -> Timings:
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
     except (OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise _corrupt(path, error) from None
+
+
+def _moments(path: Path, size: int) -> Moments | None:
+    """Those of a file; none where it is not there."""
+    if not path.exists():
+        return None
+    found = np.load(path, allow_pickle=False)
+    if found.shape != (3, size) or found.dtype != np.float64 or (found[2] < 0.0).any():
+        raise ValueError(f"moments that cannot be those of {size} weights")
+    return Moments(*found)
 
 
 def _plain_histograms(figures: Mapping[str, Mapping[str, Histogram]]) -> dict[str, Any]:

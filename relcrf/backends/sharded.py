@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractPart, AbstractSum, Inferred, Problem, Vector
+from relcrf.backends.base import AbstractBackend, AbstractPart, AbstractSum, Inferred, Problem, Vector, require_joint
 from relcrf.backends.registry import make
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
@@ -19,6 +19,7 @@ from relcrf.graph.reduction import Role
 from relcrf.graph.shards import SHARD_FACTORS, cut, load_shard
 from relcrf.inference.result import Verdict
 from relcrf.learning.likelihood import AbstractLikelihood, curvature
+from relcrf.learning.moments import label_moments
 from relcrf.settings import names_of
 
 FACTOR_BYTES = 300
@@ -132,6 +133,11 @@ class _ShardedSum(AbstractSum):
         nothing = np.zeros(problem.graph.layout.size)
         return problem.executor.map_reduce(_Curvature(self.part, problem.keep), problem.shards, nothing)[1]
 
+    def label_moments(self, weights: np.ndarray) -> np.ndarray:
+        problem, task = self.problem, _LabelMoments(self.part, self.problem.keep)
+        # A sum is as long as what is given for weights.
+        return problem.executor.map_reduce(task, problem.shards, np.tile(weights, 2))[1]
+
     def sizes(self) -> tuple[int, int]:
         problem = self.problem
         found = problem.executor.map(_Sizes(self.part, problem.keep), problem.shards, np.empty(0))
@@ -177,6 +183,18 @@ class _Curvature:
 
     def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
         return 0.0, curvature(_likelihood(self.part, shard, self.keep).graph)
+
+
+@dataclass(frozen=True)
+class _LabelMoments:
+    """The moments of a shard's labels, in the place of a gradient; the weights are given twice."""
+
+    part: AbstractPart
+    keep: int
+
+    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        likelihood = require_joint(_likelihood(self.part, shard, self.keep))
+        return 0.0, label_moments(likelihood, weights[: len(weights) // 2])
 
 
 @dataclass(frozen=True)

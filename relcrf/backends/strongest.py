@@ -30,16 +30,22 @@ def strongest(learned: LearnedModel, blocks: Sequence[int], most: int) -> tuple[
     """The largest weights of some blocks of the layout, the largest first; at most so many."""
     found = []
     for block in blocks:
-        info, matrix = learned.templates[block], learned.layout.matrix(learned.vectors["weights"], block)
-        for place in _largest(matrix.ravel(), most):
-            feature, pattern = divmod(place, matrix.shape[1])
-            key, name = info.feature_name(feature)
-            value, where = float(matrix[feature, pattern]), (block, feature, pattern)
-            found.append(NamedWeight(value, info.name, ", ".join(key), name, info.patterns[pattern], where))
+        matrix = learned.layout.matrix(learned.vectors["weights"], block)
+        found += [named(learned, block, place) for place in largest(matrix.ravel(), most)]
     return tuple(sorted(found, key=lambda weight: (-abs(weight.value), weight.place))[:most])
 
 
-def _largest(values: np.ndarray, most: int) -> list[int]:
+def named(learned: LearnedModel, block: int, place: int) -> NamedWeight:
+    """A weight of a block, by its place there."""
+    info, matrix = learned.templates[block], learned.layout.matrix(learned.vectors["weights"], block)
+    feature, pattern = divmod(place, matrix.shape[1])
+    key, name = info.feature_name(feature)
+    value, where = float(matrix[feature, pattern]), (block, feature, pattern)
+    return NamedWeight(value, info.name, ", ".join(key), name, info.patterns[pattern], where)
+
+
+def largest(values: np.ndarray, most: int) -> list[int]:
+    """Where the numbers of the largest magnitude are, at most so many, in no order."""
     size = np.abs(values)
     near = np.argpartition(-size, most - 1)[:most] if len(size) > most else np.arange(len(size))
     return [int(place) for place in near]

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.backends.pseudo import Blankets
 from relcrf.backends.sharded import ShardedProblem
@@ -243,6 +244,9 @@ class TrMrfBackend(AbstractBackend):
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         return WholeGraph(self.name, self.inference, (("seed", self.seed),))
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractPart, Inferred, Problem
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
@@ -55,6 +56,11 @@ class WholeGraph(AbstractPart):
     def likelihood(self, problem: Problem) -> InferredLikelihood:
         graph = self.graph(problem)
         return InferredLikelihood(graph, problem.states[graph.variables], self.method)
+
+    def answering(self, problem: Problem, weights: np.ndarray) -> Answering:
+        """What `infer` answers from."""
+        graph = self.graph(problem).with_agreements()
+        return Answering(graph, weights, self.method, is_expected=self.inference == "mf")
 
     def infer(self, problem: Problem, weights: np.ndarray, observe: Observer) -> Inferred:
         """Marginals and a most probable joint state."""

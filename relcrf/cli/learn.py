@@ -56,7 +56,7 @@ from relcrf.grounding.engines.choice import duckdb, spark
 from relcrf.grounding.grounding import Grounding
 
 
-def _hidden(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:
+def hidden_labels(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:
     """The variables whose labels --split and --hold hide, or else the manifest."""
     plan = grounding.bound.dataset.split if split is None else read_split(split)
     held = hold or list(plan.hold if plan else ())
@@ -138,7 +138,7 @@ def train(
             dataset, budget, engine=engine, keep=saved, progress=watch.grounding, with_gates=system.gated
         )
         seconds_ground = time.perf_counter() - started
-        hidden = _hidden(grounding, split, hold)
+        hidden = hidden_labels(grounding, split, hold)
         problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
         selected = None
         if grid:
@@ -190,7 +190,9 @@ def train(
     for text in grounding.bound.notes:
         note(text)
     if not learned.converged:
-        note("learning stopped before it converged; --set max_iterations=1000 allows more")
+        late = "out of time" in learned.summary.values()
+        allow = "a larger --set time=" if late else "--set max_iterations=1000"
+        note(f"learning stopped before it converged; {allow} allows more")
     if selected is not None:
         of_whole = "in whole components" if selected.whole else "among the labels"
         title = f"settings, judged by {selected.n:,} variables held out {of_whole}"
@@ -248,7 +250,7 @@ def predict(
         saved = kept_blocks(keep)
         grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=saved)
         watch.phase("inferring")
-        hidden = _hidden(grounding, split, hold)
+        hidden = hidden_labels(grounding, split, hold)
         found = api.predict(fit, grounding, hidden=hidden, observe=watch.inference, **chosen)
     verdict = found.verdict
     interrupted = verdict.status == "interrupted"
@@ -322,7 +324,7 @@ def evaluate(
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split university
     """
     dataset = Dataset(data, memory=memory)
-    plan = api.require_plan(dataset, split)
+    plan = dataset.split_plan(split)
     saved = kept_blocks(keep)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")

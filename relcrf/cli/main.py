@@ -11,7 +11,25 @@ import duckdb
 import typer
 
 from relcrf import __version__
-from relcrf.cli import demo, graph, ground, infer, inspect, language, learn, pareto, report, warmup
+from relcrf.cli import (
+    compare,
+    completion,
+    cv,
+    demo,
+    explain,
+    graph,
+    ground,
+    infer,
+    inspect,
+    language,
+    learn,
+    moments,
+    new,
+    pareto,
+    report,
+    warmup,
+    weights,
+)
 from relcrf.cli.output import messages, note, print_json
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -26,21 +44,29 @@ app = typer.Typer(
 )
 
 for command in (
+    new.new,
     inspect.check,
     inspect.plan,
     ground.ground,
     learn.train,
     learn.predict,
     learn.evaluate,
+    cv.cv,
+    compare.compare,
     pareto.pareto,
     infer.infer,
     report.report,
+    moments.moments,
     graph.graph,
+    explain.explain,
+    weights.weights,
+    weights.diff,
     demo.demo,
     warmup.warmup,
     language.fmt,
     language.explain_error,
     language.lsp,
+    completion.completion,
 ):
     app.command()(command)
 

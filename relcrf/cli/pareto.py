@@ -41,7 +41,7 @@ from relcrf.learning.lbfgs import State
 from relcrf.report import front
 
 
-class _Shown(Monitor):
+class Shown(Monitor):
     """Shows the optimiser's steps."""
 
     def __init__(self, watch: Watch, what: str) -> None:
@@ -84,7 +84,7 @@ def pareto(
         front.require_drawable(plot)
     loaded = api.load(model)
     dataset = Dataset(data, memory=memory)
-    plan = api.require_plan(dataset, split)
+    plan = dataset.split_plan(split)
     saved = kept_blocks(keep)
     points: list[Point] = []
     interrupted = False
@@ -96,7 +96,7 @@ def pareto(
         hidden = np.array([folds.held_out([value]) for value in held])
         for kind in sweeps.values():
             found = api.pareto(
-                grounding, prices, hidden=hidden, backend=backend, watch=lambda what: _Shown(watch, what), **kind
+                grounding, prices, hidden=hidden, backend=backend, watch=lambda what: Shown(watch, what), **kind
             )
             points += found.points
             interrupted = found.interrupted

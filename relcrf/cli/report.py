@@ -5,10 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, console, print_json, size
+from relcrf import api
+from relcrf.cli.learn import hidden_labels
+from relcrf.cli.output import (
+    BUDGET,
+    MEMORY,
+    BudgetOption,
+    HoldOption,
+    JsonOption,
+    KeepOption,
+    MemoryOption,
+    SplitOption,
+    console,
+    kept_blocks,
+    note,
+    note_kept,
+    print_json,
+    size,
+    watching,
+)
+from relcrf.data.dataset import Dataset
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.report import page
+from relcrf.report.trial import Trial, hold_trial
+from relcrf.text.printable import printable
 
 
 def report(
@@ -17,16 +40,64 @@ def report(
         Path | None,
         typer.Option("--out", "-o", help="The .html file to write. Default: report.html in the run folder."),
     ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="Tables: judge the run by labels there that it has not seen."),
+    ] = None,
+    split: SplitOption = None,
+    hold: HoldOption = None,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Learn again from 1/8, 1/4 and 1/2 of the labels: a learning curve.")
+    ] = False,
+    keep: KeepOption = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a training in one HTML file: the optimiser's path, what it saw, the strongest weights.
+    """Show a run in one HTML file: what was asked, what held-out labels say, how learning went, what to do next.
 
-    Example: relcrf report runs/webkb --out webkb.html
+    Example: relcrf report runs/webkb --data webkb/ --split university --hold cornell --out webkb.html
     """
     place = out or run / "report.html"
-    made = page.write(run, place)
+    page.require_writable(place)
+    if data is None and (split is not None or hold or curve or keep is not None):
+        message = "labels can be held out of data only, and no data is given"
+        raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
+    fit = api.load_fit(run)
+    trial = None
+    if data is not None:
+        with watching(quiet=as_json) as watch:
+            watch.phase("reading tables")
+            dataset, saved = Dataset(data, memory=memory), kept_blocks(keep)
+            grounding = fit.ground(dataset, budget, watch.grounding, keep=saved)
+            hidden = hidden_labels(grounding, split, hold)
+            watch.phase("asking for what is held out")
+            words = _words(dataset.place, split, hold)
+            trial = hold_trial(fit, grounding, hidden, options=words, with_curve=curve, observe=watch.inference)
+    made = page.write(run, place, trial)
     n_bytes = place.stat().st_size
     if as_json:
-        print_json({"run": str(run), "report": str(place), "bytes": n_bytes, "plots": made.plots})
+        facts = {"run": str(run), "report": str(place), "bytes": n_bytes, "plots": made.plots}
+        print_json({**facts, "warnings": made.warnings, "results": _results(trial)})
         return
+    if data is not None:
+        note_kept(saved)
+    for text in made.warnings:
+        note(printable(text))
     console.print(f"the report is in {place} ({size(n_bytes)}, {len(made.plots)} plots)", soft_wrap=True)
+
+
+def _words(place: str, split: str | None, hold: list[str] | None) -> tuple[str, ...]:
+    """What of the command line says the data and what is held out; the password of a database is not in it."""
+    words = ["--data", place]
+    words += [] if split is None else ["--split", split]
+    return (*words, *(word for value in hold or () for word in ("--hold", value)))
+
+
+def _results(trial: Trial | None) -> list[dict[str, object]]:
+    """What held-out labels say: one object an attribute, a system and a measure."""
+    frame = None if trial is None else trial.table()
+    if frame is None:
+        return []
+    rows = zip(*(np.asarray(column).tolist() for column in frame.columns.values()), strict=True)
+    return [dict(zip(frame.columns, row, strict=True)) for row in rows]

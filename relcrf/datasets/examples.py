@@ -114,7 +114,7 @@ def load(name: str, seed: int = 0) -> Example:
     """
     if name not in _MAKERS:
         hint = suggestion(name, names()) or f"there is {listing(names())}"
-        raise UsageError(Diagnostic("E352", f"there is no example dataset '{name}'", hint=hint))
+        raise UsageError(Diagnostic("E365", f"there is no example dataset '{name}'", hint=hint))
     maker = _MAKERS[name]
     data = Dataset(maker.tables(seed))
     data.split = maker.plan()

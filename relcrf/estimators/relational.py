@@ -91,7 +91,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         variables = _variables(grounding, block, X)
         if y is None or len(y) != len(variables):
             message = f"there are {len(variables):,} keys and {0 if y is None else len(y):,} labels"
-            raise DataError(Diagnostic("E353", message, hint="give y a label for each key"))
+            raise DataError(Diagnostic("E366", message, hint="give y a label for each key"))
         states = grounding.states.copy()
         states[block.start : block.start + block.count] = -1
         states[variables] = _codes(block, y)
@@ -151,7 +151,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
             return self.model
         if self.model is None:
             hint = 'write RelationalCRF("model.rcrf"), or give a relcrf.Model'
-            raise UsageError(Diagnostic("E354", "the estimator has no model", hint=hint))
+            raise UsageError(Diagnostic("E367", "the estimator has no model", hint=hint))
         return api.load(Path(self.model))
 
     def _block(self, grounding: Grounding) -> VariableBlock:
@@ -195,7 +195,7 @@ def _variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray
     unknown = next((key for key in keys if key not in place), None)
     if unknown is not None:
         hint = suggestion(unknown, place) or "X are keys of things in `tables`"
-        raise DataError(Diagnostic("E353", f"there is no {block.owner} '{unknown}' in the tables", hint=hint))
+        raise DataError(Diagnostic("E366", f"there is no {block.owner} '{unknown}' in the tables", hint=hint))
     return block.start + np.array([place[key] for key in keys], dtype=np.int64)
 
 
@@ -210,7 +210,7 @@ def _codes(block: VariableBlock, y: Any) -> np.ndarray:
     unknown = next((text for text in texts if text not in place), None)
     if unknown is not None:
         hint = suggestion(unknown, block.values) or f"it takes {listing(block.values)}"
-        raise DataError(Diagnostic("E353", f"'{unknown}' is no value of {block.name}", hint=hint))
+        raise DataError(Diagnostic("E366", f"'{unknown}' is no value of {block.name}", hint=hint))
     return np.array([place[text] for text in texts], dtype=np.int32)
 
 

@@ -45,5 +45,8 @@ def calibrated(
     free = problem.having(learned.chosen).graph.layout.learned()
     weights = np.where(free, scale * learned.vectors["weights"], learned.vectors["weights"])
     return replace(
-        learned, vectors={**learned.vectors, "weights": weights}, summary={**learned.summary, "calibration": scale}
+        learned,
+        vectors={**learned.vectors, "weights": weights},
+        summary={**learned.summary, "calibration": scale},
+        moments=None,  # they were of the weights as they had been
     )

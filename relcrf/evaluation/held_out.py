@@ -22,10 +22,12 @@ class HeldOut:
     Args:
         variables: which, shape (n_variables,), bool.
         whole: whether they are whole components.
+        unused: variables that are left out of the question as well, shape (n_variables,), bool; None is none.
     """
 
     variables: np.ndarray
     whole: bool
+    unused: np.ndarray | None = None
 
     @classmethod
     def at_random(cls, problem: Problem, share: float, seed: int) -> HeldOut:
@@ -71,7 +73,8 @@ class HeldOut:
 
     def learning(self, problem: Problem) -> Problem:
         """What is left to learn from."""
-        return replace(problem, roles=np.where(self.variables, Role.ABSENT, problem.roles).astype(np.int8))
+        out = self.variables if self.unused is None else self.variables | self.unused
+        return replace(problem, roles=np.where(out, Role.ABSENT, problem.roles).astype(np.int8))
 
     def asking(self, problem: Problem) -> Problem:
         """What is held out as queries, the other labels as evidence.
@@ -84,6 +87,8 @@ class HeldOut:
         if not self.whole:
             left_out = problem.roles == Role.ABSENT
             roles, states = np.where(left_out, Role.FREE, roles), np.where(left_out, -1, states)
+        if self.unused is not None:
+            roles = np.where(self.unused, Role.ABSENT, roles)
         return replace(problem, roles=roles.astype(np.int8), states=states)
 
     def scores(self, problem: Problem, found: Inferred) -> tuple[float, float]:

@@ -88,7 +88,7 @@ class _Worker:
 
     def _running(self) -> ProcessPoolExecutor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin)
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=begin)
             with environment(ONE_THREAD):
                 self._pid = self._pool.submit(os.getpid)
         return self._pool
@@ -104,7 +104,7 @@ class _Worker:
         self._pool = None
 
 
-def _begin() -> None:
+def begin() -> None:
     """Runs first in a worker: Ctrl-C is for the driver, and a worker does not outlive it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -15,14 +15,16 @@ from what they share is ours.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import csr_array
+from scipy.special import expit
 
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse, Tiled
 from relcrf.graph.gate_rows import AbstractGateRows, FeatureRows, GateRows, StatusRows
+from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
 ASKED, HIDDEN = 0, 1
@@ -94,6 +96,31 @@ class Gating:
             return FeatureRows(start, 1 + gates.by.n_features, key, n_keys, _as_sparse(gates.by, factor))
         first, second = (status[np.asarray(place)[factor]] for place in group.scope)
         return StatusRows(start, 1 + n_statuses(group), key, n_keys, first * (group.cardinalities[1] + 2) + second)
+
+    def opened(
+        self, graph: FactorGraph, roles: np.ndarray, status: np.ndarray, weights: np.ndarray, threshold: float
+    ) -> tuple[FactorGraph, Gating]:
+        """The graph without the factors whose gates are less open than a threshold, and the gates of the others.
+
+        Args:
+            roles: a `Role` for each variable. status: see `rows`. weights: of the gates. threshold: of the probability.
+        """
+        groups, gatings = list(graph.groups), list(self.groups)
+        for number, (group, gates) in enumerate(zip(graph.groups, self.groups, strict=True)):
+            if gates is None:
+                continue
+            first, second = (np.asarray(place) for place in group.scope)
+            role, other = roles[first], roles[second]
+            present = (role != Role.ABSENT) & (other != Role.ABSENT)
+            gated = np.flatnonzero(present & ((role == Role.FREE) | (other == Role.FREE)) & (first != second))
+            log_odds = self.rows(graph, ((number, gated),), status).log_odds(weights)
+            kept = np.ones(group.n_factors, dtype=bool)
+            kept[gated] = expit(log_odds) >= threshold
+            if not kept.all():
+                rows = np.flatnonzero(kept)
+                groups[number] = replace(group, scope=(first[rows], second[rows]), features=group.features.take(rows))
+                gatings[number] = replace(gates, by=None if gates.by is None else gates.by.take(rows))
+        return replace(graph, groups=tuple(groups)), replace(self, groups=tuple(gatings))
 
     def of_features(self, graph: FactorGraph) -> np.ndarray:
         """Which weights are of features, and no bases, shape (layout.size,), bool."""

@@ -22,17 +22,13 @@ import numpy as np
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
-from relcrf.kernels.distinct import distinct
+from relcrf.kernels.distinct import distinct, numbered
 
 CHUNK = 1 << 13
 """Terms that are expanded at a time: their tables stay near the core."""
 
 ROW_BYTES = 64
 """Features of up to a cache line a factor are copied into the order of a sweep; larger ones are read where they are."""
-
-
-MOST_NUMBERS = 1 << 62
-"""That rows of columns are told apart by at a time."""
 
 
 class Role(IntEnum):
@@ -312,17 +308,17 @@ class ReducedGraph:
             rows = slice(None) if terms.factor is None else terms.factor
             likeness.append(self.graph.groups[terms.group].features.likeness(rows))
         # Classes are split by one more factor of each edge at a time, from the first group to the last.
-        found = _numbered(*self.cardinality[self.edges].T)
+        found = numbered(*self.cardinality[self.edges].T)
         for terms, alike in zip(self.edge_terms, likeness, strict=True):
             if alike is None:
                 return None
-            view = _numbered(alike, terms.base, terms.stride_row, terms.stride_column) + 1
+            view = numbered(alike, terms.base, terms.stride_row, terms.stride_column) + 1
             rank = np.arange(len(terms.target)) - np.searchsorted(terms.target, terms.target)
             for place in range(int(rank.max(initial=-1)) + 1):
                 here = rank == place
                 part = np.zeros(self.n_edges, dtype=np.int64)
                 part[terms.target[here]] = view[here]
-                found = _numbered(found, part)
+                found = numbered(found, part)
         first = np.empty(int(found.max(initial=-1)) + 1, dtype=np.int64)
         first[found[::-1]] = np.arange(self.n_edges)[::-1]
         return found, first
@@ -437,31 +433,6 @@ class ReducedGraph:
             else:
                 tables.collect_tables(values, _patterns(group.patterns), *views, n_rows, n_columns, start, residual)
             group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
-
-
-def _numbered(*columns: np.ndarray) -> np.ndarray:
-    """A number for each row of some columns of whole numbers, the same for the same rows, without gaps; shape (n,)."""
-    found, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    for column in columns:
-        least, most = int(column.min(initial=0)), int(column.max(initial=0))
-        width = most - least + 1
-        if size * width >= MOST_NUMBERS:
-            found, size = _without_gaps(found, size)
-        if width > 1:
-            found = found * width + (column - least)
-            size *= width
-    return _without_gaps(found, size)[0]
-
-
-def _without_gaps(numbers: np.ndarray, size: int) -> tuple[np.ndarray, int]:
-    """Numbers from 0 to size - 1 as their ranks among those that are there, and how many these are."""
-    if size > 4 * len(numbers):
-        found = distinct(numbers)
-        return np.searchsorted(found, numbers), len(found)
-    there = np.zeros(size, dtype=bool)
-    there[numbers] = True
-    rank = np.cumsum(there) - 1
-    return rank[numbers], int(rank[-1]) + 1
 
 
 def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> ReducedGraph:

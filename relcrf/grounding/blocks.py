@@ -22,6 +22,7 @@ from relcrf.grounding.lower import LoweredGate, LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.repeated import Repeated
 from relcrf.grounding.variables import VariableBlock, values_of
+from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Atom
 from relcrf.model.formula import wrong_starts
 from relcrf.model.spec import Options, Template
@@ -212,7 +213,7 @@ class _GrowingTemplate:
                 case = self._case(evidence)
                 if case is not None:
                     if rows.key is not None and not self._coded.is_known:
-                        self.came = np.union1d(self.came, rows.key)
+                        self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
                     case.group.add(rows)
                     if case.gates is not None:
                         case.gates.add(rows)

@@ -28,6 +28,7 @@ from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.split import MOST_LITERALS, Split, parents_of, split_candidates
 from relcrf.grounding.variables import VariableBlock
+from relcrf.kernels.distinct import distinct
 from relcrf.model.spec import OpenDomain
 from relcrf.model.typing import Scope
 
@@ -157,12 +158,12 @@ def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budg
     if len(cells) == MOST_LITERALS:
         cells = _meeting(cells)
     relations = {pair: _tightened(split, pair, cells) for pair in split.relations}
-    samples = np.unique(np.concatenate([sample for _, sample, _, _ in cells]))
+    samples = distinct(np.concatenate([distinct(sample) for _, sample, _, _ in cells]))
     numbers, sides = [], []
     for k, ((key, sample, variable, truth), own) in enumerate(zip(cells, own_keys, strict=True)):
         tied = any(k in pair for pair, relation in relations.items() if relation != KeyRelation.ANY)
         # Sides that are tied have all values of the sort, in its order.
-        codes = _in_order(own, split.sort, bound) if tied and len(own.texts) == 1 else np.unique(key)
+        codes = _in_order(own, split.sort, bound) if tied and len(own.texts) == 1 else distinct(key)
         order = np.argsort(codes)
         place = order[np.searchsorted(codes, key, sorter=order)] if len(codes) else key
         sides.append(Side.of(len(codes), place, np.searchsorted(samples, sample), variable, truth))
@@ -213,7 +214,7 @@ def _truth(split: Split, lowered: LoweredTemplate, maker: BlockMaker) -> np.ndar
 
 def _meeting(cells: Sequence[Cells]) -> list[Cells]:
     """The cells whose samples all sides have: what two literals say where the third is never asked for does not matter."""
-    met = reduce(np.intersect1d, [sample for _, sample, _, _ in cells])
+    met = reduce(_common, [distinct(sample) for _, sample, _, _ in cells])
     kept = [np.isin(sample, met) for _, sample, _, _ in cells]
     return [
         (key[at], sample[at], variable[at], truth)
@@ -228,15 +229,22 @@ def _too_many(split: Split) -> UsageError:
 
 def _tightened(split: Split, pair: tuple[int, int], cells: Sequence[Cells]) -> KeyRelation:
     """A pair of keys whose literals speak of one variable is no pair: such keys must be of one sort, and distinct."""
+    if split.relations[pair] != KeyRelation.ANY:
+        return split.relations[pair]
     both = [cells[side] for side in pair]
     n_variables = 1 + max(int(variable.max(initial=0)) for _, _, variable, _ in both)
-    first, second = (sample * n_variables + variable for _, sample, variable, _ in both)
-    if split.relations[pair] != KeyRelation.ANY or not np.intersect1d(first, second).size:
-        return split.relations[pair]
+    first, second = (distinct(sample * n_variables + variable) for _, sample, variable, _ in both)
+    if not _common(first, second).size:
+        return KeyRelation.ANY
     if all(np.array_equal(a, b) for a, b in zip(*both, strict=True)):
         return KeyRelation.DISTINCT
     message = f"candidates '{split.template.name}' pair literals that may speak of the same variable"
     raise UsageError(Diagnostic("E391", message, split.template.span, "tie the keys with < or != in 'where'"))
+
+
+def _common(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """The numbers that are in both of two ascending arrays without repeats."""
+    return np.intersect1d(first, second, assume_unique=True)
 
 
 def _in_order(own: CodedKeys, sort: str, bound: Bound) -> np.ndarray:

@@ -145,13 +145,13 @@ def _note_left_out(bound: Bound, *, with_gates: bool) -> None:
     gates = [g.template for g in bound.spec.gates if not with_gates or g.template in candidates]
     lasso = [t.name for t in all_templates(bound.spec) if t.options.l1]
     reasons = (
-        (candidates, "candidates", "no part of the graph; backend trmrf chooses among them"),
+        (candidates, "candidates", "no part of the graph; backends trmrf and grafting choose among them"),
         (
             gates,
             "gates of",
             "left out; backend gated learns them" if not with_gates else "left out, for candidates have none",
         ),
-        (lasso, "l1 of", "applied by backend trmrf alone"),
+        (lasso, "l1 of", "applied by backends trmrf and grafting alone"),
     )
     for names, what, why in reasons:
         text = f"{what} {listing(names)}: {why}"

@@ -63,9 +63,10 @@ class EdgeLikelihood(AbstractGrowing):
 
     def having(self, chosen: Chosen) -> EdgeLikelihood:
         other = replace(self, chosen=chosen)
+        # They do not depend on the edges.
         other.__dict__.update(
-            _columns=self._columns, _conditionals=self._conditionals
-        )  # they do not depend on the edges
+            _columns=self._columns, _conditionals=self._conditionals, _base_curvature=self._base_curvature
+        )
         return other
 
     def held_out(self) -> EdgeLikelihood | None:
@@ -127,7 +128,11 @@ class EdgeLikelihood(AbstractGrowing):
                 counts.sum(axis=1) @ np.ptp(patterns, axis=0) ** 2 + counts.sum(axis=2) @ np.ptp(patterns, axis=1) ** 2
             )
             out[edges.weight_start[places, None] + np.arange(patterns.shape[2])] = 0.25 * squares
-        return np.concatenate((curvature(self.base), out))
+        return np.concatenate((self._base_curvature, out))
+
+    @cached_property
+    def _base_curvature(self) -> np.ndarray:
+        return curvature(self.base)
 
     @cached_property
     def edges(self) -> Edges:

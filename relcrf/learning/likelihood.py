@@ -92,8 +92,12 @@ class AbstractJointLikelihood(AbstractLikelihood):
         if (self.states >= 0).all():
             # The score is linear in the weights, and the observed counts are its coefficients.
             return log_partition - _dot(self.observed_counts, weights), expected - self.observed_counts
-        clamped, observed = self.expectation(weights, self._evidence)
+        clamped, observed = self.clamped(weights)
         return log_partition - clamped, expected - observed
+
+    def clamped(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
+        """Log partition and expected pattern counts given the observed states."""
+        return self.expectation(weights, self._evidence)
 
 
 @dataclass(frozen=True, eq=False)
@@ -341,16 +345,21 @@ def _cells_by_cardinality(graph: ReducedGraph, nodes: np.ndarray) -> list[np.nda
     ]
 
 
+def squared(graph: ReducedGraph) -> ReducedGraph:
+    """The same with the square of every feature and of every pattern."""
+    groups = tuple(
+        replace(g, features=g.features.squared(), patterns=None if g.patterns is None else g.patterns**2)
+        for g in graph.graph.groups
+    )
+    return replace(graph, graph=replace(graph.graph, groups=groups))
+
+
 def curvature(graph: ReducedGraph) -> np.ndarray:
     """An upper estimate of the diagonal of the likelihood's Hessian where all states are equally likely, shape (n_weights,).
 
     The variance of a feature times a pattern is at most its mean square: `sum x^2 p(pattern)`.
     """
-    groups = tuple(
-        replace(g, features=g.features.squared(), patterns=None if g.patterns is None else g.patterns**2)
-        for g in graph.graph.groups
-    )
-    squares = replace(graph, graph=replace(graph.graph, groups=groups))
+    squares = squared(graph)
     out = np.zeros(graph.graph.layout.size)
     squares.add_node_counts(np.repeat(1.0 / graph.cardinality, graph.cardinality), out)
     for start, stop in graph.edge_chunks():

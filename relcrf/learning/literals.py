@@ -10,6 +10,7 @@ from relcrf.graph.candidates import Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Space
 from relcrf.kernels import conditionals
+from relcrf.kernels.distinct import distinct
 from relcrf.kernels.threads import frozen
 
 
@@ -51,7 +52,7 @@ class Literals:
                 if literal == len(truths):
                     truths.append(side.truth)
                     places.append(np.empty(0, dtype=np.int32))
-                places[literal] = np.union1d(places[literal], at)
+                places[literal] = distinct(np.concatenate((places[literal], distinct(at))))
                 numbered.append(replace(side, variable=(at + literal * len(variables)).astype(np.int32)))
             placed.append(space.placed(numbered))
         return cls(

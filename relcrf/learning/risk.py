@@ -212,6 +212,22 @@ class Risk:
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
         return Found(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
 
+    def shares(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
+        """What share of its log potential counts of each factor of the groups with gates, where `hard` infers.
+
+        Returns:
+            by the group's index in the graph, shape (n_factors,); factors that are left out have 0.
+        """
+        opened = self.hard(point, threshold).open
+        p = expit(self.gates.log_odds(point[self.n_weights :])) if self.settings.gated else np.ones(len(opened))
+        share, start = np.where(opened, p, 0.0), 0
+        found: dict[int, np.ndarray] = {}
+        for group, factor in self.graph.factors:
+            n_factors = self.graph.alone.graph.groups[group].n_factors
+            found.setdefault(group, np.zeros(n_factors))[factor] = share[start : start + len(factor)]
+            start += len(factor)
+        return found
+
     def judged(self, found: Found) -> tuple[float, float]:
         """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each that pays."""
         start, n = self.graph.alone.state_start, max(self.n_asked, 1)

@@ -26,6 +26,7 @@ class Stage:
     Args:
         gradient: the largest absolute entry of the gradient, with L1 that of the steepest direction.
         weights: how many are not 0.
+        chosen: candidates in the model; None where learning chooses none.
         seconds: by the clock since the stage began; None where they were not kept.
         processor: seconds of the processor, likewise.
     """
@@ -35,6 +36,7 @@ class Stage:
     value: np.ndarray
     gradient: np.ndarray
     weights: np.ndarray
+    chosen: np.ndarray | None
     seconds: np.ndarray | None
     processor: np.ndarray | None
 
@@ -53,13 +55,14 @@ def stages(log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]
         iteration, value, gradient, weights = (
             np.array([log[k][column] for k in rows]) for column in ("iteration", "value", "gradient", "weights")
         )
+        chosen = np.array([log[k]["chosen"] for k in rows]) if all("chosen" in log[k] for k in rows) else None
         seconds, processor = np.array([times[k] for k in rows]).T if times else (None, None)
-        found.append(Stage(name, iteration, value, gradient, weights, seconds, processor))
+        found.append(Stage(name, iteration, value, gradient, weights, chosen, seconds, processor))
     return tuple(found)
 
 
 def plots(stage: Stage) -> list[Plot]:
-    """The value over iterations and over seconds, the gradient, and the number of weights where it changes."""
+    """The value over iterations and over seconds, the gradient, and how many weights and candidates there are."""
     found = [_line(stage, "value", stage.value, "iterations", stage.iteration)]
     if stage.seconds is not None:
         found.append(_line(stage, "value", stage.value, "seconds", stage.seconds))
@@ -70,6 +73,9 @@ def plots(stage: Stage) -> list[Plot]:
         )
     if len(np.unique(stage.weights)) > 1:
         found.append(_line(stage, "weights other than 0", stage.weights, "iterations", stage.iteration))
+    if stage.chosen is not None and len(np.unique(stage.chosen)) > 1:
+        over, where = ("iterations", stage.iteration) if stage.seconds is None else ("seconds", stage.seconds)
+        found.append(_line(stage, "candidates in the model", stage.chosen, over, where))
     return found
 
 

@@ -19,6 +19,7 @@ from relcrf.learning.likelihood import penalised
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.proximal import Proximal
 from relcrf.structure.candidate_scores import AbstractScorer, Growing
+from relcrf.structure.held_out_labels import judged_by_held_out
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,14 @@ class Induction(Generic[Growing]):
     """Rounds of choosing candidates and of moving the weights.
 
     The optimiser's state keeps what a run needs to go on: `chosen`, the candidates of the last weights; `settled`, whether
-    none was left when it was last asked for; and with held-out labels `best_point` and `best_chosen`, the model under which
-    they were the most probable, `best` how probable, and `stalled`, rounds since.
+    none was left when it was last asked for; and what `judged_by_held_out` keeps.
 
     Args:
         model: with nothing chosen.
         spaces: of it.
         batch: how many candidates join in a round; None chooses no more than there are to begin with.
         steps: iterations of the optimiser in a round.
-        patience: rounds in which the labels that the model does not train on have not become more probable, after which it
-            stops.
+        patience: see `judged_by_held_out`.
     """
 
     model: Growing
@@ -81,7 +80,7 @@ class Induction(Generic[Growing]):
     def run(self, state: State, observe: Callable[[State], None] = lambda state: None) -> State:
         """Goes on to the end; `observe` sees the state after each round."""
         while state.status == "running":
-            state = self._judged(self._round(state))
+            state = judged_by_held_out(self._round(state), self.model.held_out(), self.patience)
             observe(state)
         return state
 
@@ -119,21 +118,3 @@ class Induction(Generic[Growing]):
         inverse = 1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300))
         optimiser = Owlqn(self.tolerance, max_iterations=self.max_iterations, inverse_diagonal=inverse, l1=l1)
         return optimiser, penalised(model, l2, learned)
-
-    def _judged(self, state: State) -> State:
-        """With what held-out labels say: where patience is at its end, the state is the best there was."""
-        held = self.model.held_out()
-        if held is None:
-            return state
-        chosen = Chosen.of(state.kept["chosen"])
-        value = -held.having(chosen)(state.point)[0]
-        kept = dict(state.kept)
-        if value > kept.get("best", -np.inf):
-            kept |= {"best": np.array(value), "best_point": state.point, "best_chosen": chosen.rows}
-            kept["stalled"] = np.array(0)
-        else:
-            kept["stalled"] = kept["stalled"] + 1
-        if state.status == "running" and kept["stalled"] < self.patience:
-            return replace(state, kept=kept)
-        status = "stopped early" if state.status == "running" else state.status
-        return replace(state, point=kept["best_point"], status=status, kept={**kept, "chosen": kept["best_chosen"]})

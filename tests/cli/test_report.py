@@ -29,11 +29,34 @@ def test_the_report_is_a_file(relcrf_, relcrf_json, run, web, tmp_path):
     assert relcrf_("predict", run, "--data", web, "--out", tmp_path / "p.csv")[0] == 0
 
 
-def test_mistakes(relcrf_, run, tmp_path):
+def test_a_report_with_data(relcrf_, relcrf_json, web, tmp_path):
+    held = ("--split", "school", "--hold", "s1")
+    assert relcrf_("train", MODEL, "--data", web, *held, "--out", tmp_path / "run")[0] == 0
+    code, found = relcrf_json("report", tmp_path / "run", "--data", web, *held, "--curve")
+    assert code == 0 and "Page.category: learning curve" in found["plots"]
+    figures = {(row["system"], row["measure"]): row for row in found["results"]}
+    assert {system for system, _ in figures} == {"majority", "local", "ess"}
+    accuracy = figures["ess", "accuracy"]
+    assert (
+        0 <= accuracy["low"] <= accuracy["value"] <= accuracy["high"] <= 1 and accuracy["attribute"] == "Page.category"
+    )
+    assert [text for text in found["warnings"] if "too few for small differences" in text]
+    scored = relcrf_json("evaluate", tmp_path / "run", "--data", web, *held)[1]["attributes"]["Page.category"]
+    assert scored["accuracy"] == pytest.approx(accuracy["value"])
+    code, out, err = relcrf_("report", tmp_path / "run", "--data", web, *held)
+    assert code == 0 and "plots)" in out and "note: Page.category" in err
+
+
+def test_mistakes(relcrf_, run, web, tmp_path):
     for arguments, code, message in (
         ((tmp_path / "nothing",), 3, "E334"),
         ((run, "--out", tmp_path / "report.pdf"), 2, "E312"),
         ((run, "--out", run), 2, "E312"),
+        ((run, "--split", "school", "--hold", "s1"), 2, "E359"),
+        ((run, "--curve"), 2, "E359"),
+        ((run, "--data", web, "--split", "school"), 2, "E341"),
+        ((run, "--data", web, "--split", "school", "--hold", "x"), 2, "E340"),
+        ((run, "--data", tmp_path / "nothing"), 3, "E2"),
         ((run, "--out", run / "run.json" / "report.html"), 2, "E314"),
     ):
         found, _, err = relcrf_("report", *arguments)

@@ -71,10 +71,10 @@ def test_mistakes(tables, labelled):
         RelationalCRF(MODEL).predict(tables)
     dealt = RelationalCRF(MODEL, tables=tables)
     for estimator, X, y, code in (
-        (RelationalCRF(), tables, None, "E354"),
-        (dealt, keys, labels[1:], "E353"),
-        (dealt, ["p1", "nobody"], ["course", "staff"], "E353"),
-        (dealt, ["p1", "p2"], ["course", "stuff"], "E353"),
+        (RelationalCRF(), tables, None, "E367"),
+        (dealt, keys, labels[1:], "E366"),
+        (dealt, ["p1", "nobody"], ["course", "staff"], "E366"),
+        (dealt, ["p1", "p2"], ["course", "stuff"], "E366"),
         (RelationalCRF(MODEL, attribute="topic", tables=tables), keys, labels, "E310"),
     ):
         with pytest.raises(relcrf.RelcrfError) as caught:

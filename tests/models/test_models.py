@@ -189,8 +189,29 @@ def random_field(rng):
     return {"row": pd.DataFrame({"id": range(80)}), "on": pd.DataFrame(rows, columns=["row", "state", "value"])}
 
 
+def jester(rng):
+    """Of three jokes the second is liked as the first, and the third as little as the first is much."""
+    level = rng.integers(1, 6, size=100)
+    likes = np.column_stack((level, level, 6 - level))
+    other = rng.random(likes.shape) < 0.1
+    likes[other] = rng.integers(1, 6, size=other.sum())
+    rows = [(f"p{k}", f"j{j}", int(likes[k, j])) for k in range(100) for j in range(3)]
+    return {
+        "person": pd.DataFrame({"id": [f"p{k}" for k in range(100)]}),
+        "likes": pd.DataFrame(rows, columns=["p", "j", "value"]),
+    }
+
+
+def cooking(rng):
+    """Soy goes with ginger, and without basil."""
+    soy = rng.random(100) < 0.5
+    uses = {"soy": soy, "ginger": soy ^ (rng.random(100) < 0.05), "basil": ~soy ^ (rng.random(100) < 0.05)}
+    listed = [(int(k), i) for i, there in uses.items() for k in np.flatnonzero(there)]
+    return {"recipe": pd.DataFrame({"id": range(100)}), "uses": pd.DataFrame(listed, columns=["r", "i"])}
+
+
 MAKERS = (smokers, cora, nations, animals, sensors, recipes, chain, entities, latent, digits, faces)
-MAKERS += (sensors_evidence, random_field)
+MAKERS += (sensors_evidence, random_field, jester, cooking)
 SMALL = {f.__name__: f for f in MAKERS}
 # Backend, the random attribute or relation that is judged, and the accuracy that the relations must reach.
 WANTED = {
@@ -209,6 +230,8 @@ WANTED = {
     "webkb": ("ess", "Page.category", 0.8),
     "departments": ("ess", "Page.category", 0.8),
     "random_field": ("ess", "on", 0.75),
+    "jester": ("grafting", "likes", 0.6),
+    "cooking": ("grafting", "uses", 0.85),
 }
 
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from html_page import Page
 from tables import small_web
@@ -14,6 +15,7 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.errors import DataError, UsageError
 from relcrf.report import page
+from relcrf.report.weights import MOST_WEIGHTS
 from relcrf.resources import shipped
 
 
@@ -52,9 +54,22 @@ def test_the_report_of_an_ess_run(ess):
     html.require_closed()
     assert html.text("h1") == ["web"] and html.text("title") == ["web: ess"]
     assert html.text("h2") == [
-        *("Summary", "Seconds", "Settings", "Model", "Templates", "Path of the optimiser", "Strongest weights"),
+        *(
+            "Results",
+            "Next steps",
+            "Model",
+            "Data",
+            "Training",
+            "Path of the optimiser",
+            "Moments",
+            "Strongest weights",
+            "To do it again",
+        ),
     ]
-    assert html.text("h3") == ["structure", "weights"]
+    assert html.text("h3") == ["Templates", "Summary", "Seconds", "Settings", "structure", "weights"]
+    targets = {attributes["id"] for tag, attributes in html.elements if tag == "section" and "id" in attributes}
+    links = [attributes["href"][1:] for tag, attributes in html.elements if tag == "a"]
+    assert set(links) == targets and len(targets) == len(html.text("h2"))
     assert "converged" in html.text("span")
     facts = dict(zip(html.text("dt"), html.text("dd"), strict=True))
     summary = api.load_fit(ess).summary
@@ -67,7 +82,12 @@ def test_the_report_of_an_ess_run(ess):
     assert ["prior", "60", "5", "5"] in table
     values = sorted((abs(v) for v in api.load_fit(ess).weights()["weight"]), reverse=True)
     shown = [abs(float(row[0])) for row in table if row[0][0] in "+-"]
-    assert shown == pytest.approx(values[: page.MOST_WEIGHTS], abs=1e-4)
+    assert shown == pytest.approx(values[:MOST_WEIGHTS], abs=1e-4)
+    moments = api.load_fit(ess).moments()
+    farthest = np.argsort(-np.abs(moments["standard_errors"]), kind="stable")[0]
+    names = [moments[name][farthest] for name in ("template", "key", "feature", "pattern")]
+    numbers = [f"{moments[name][farthest]:,.6g}" for name in ("empirical", "expected")]
+    assert [*filter(None, names), *numbers, f"{moments['standard_errors'][farthest]:.3g}"] in table
     (status,) = [row[1] for row in table if row[0] == "weights" and len(row) == 8]
     assert status == summary["weights_status"]
 
@@ -186,6 +206,9 @@ def test_damaged_files(tmp_path, trmrf, name, text):
 
 def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
     run = shutil.copytree(ess, tmp_path / "run")
+    moments = np.load(run / "moments.npy")
+    moments[:, ::2], moments[1, 1::4] = 1e308, np.nan
+    np.save(run / "moments.npy", moments)
     values = (1.0, 1e308, -1e308, float("nan"), float("inf"))
     entries = [
         {"stage": "s", "iteration": k, "value": value, "gradient": value, "weights": k}
@@ -193,7 +216,7 @@ def test_an_optimiser_that_came_to_no_numbers(tmp_path, ess):
     ]
     (run / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     made = page.report(run)
-    assert len(made.plots) == 3
+    assert len(made.plots) == 4
     Page(made.html).require_closed()
 
 

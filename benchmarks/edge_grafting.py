@@ -1,0 +1,280 @@
+"""Ways to learn a graph from candidate edges: objective and held-out pseudo-likelihood over seconds, and which edges are found.
+
+    python benchmarks/edge_grafting.py --keep /tmp/rows
+
+Scale-free networks (`datasets/scale_free.py`); with `--data` Jester and What's Cooking, from the folder in `RELCRF_DATA`. All
+ways begin at the same unary weights and have the same penalty, optimiser and stop: no group of weights may be further from
+the minimum's conditions than a hundredth of the penalty, on all edges. `features` has L1 in the place of group L1, so that
+its objective is another one. Seconds are of the processor, of one thread, from the unary weights on; `nlpl` is minus the log
+pseudo-likelihood of rows that were not learned from, a variable, in nats; `edges` are those of weights other than 0.
+`time_share_best_choice` is best choice's time (alpha 0) to come within 1 % of the objective at which edge grafting ends, over the
+time that edge grafting takes in all; `time_share_same_level` is over the time in which edge grafting comes there itself.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Read when NumPy and Numba are loaded: one thread for all.
+os.environ.update(
+    dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
+)
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+import relcrf
+from relcrf import api
+from relcrf.graph.blanket import blanket_graph
+from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.learning.induced import Chosen
+from relcrf.learning.lbfgs import State
+from relcrf.structure.activation import BestChoice, EveryEdge, FirstHit
+from relcrf.structure.chance import chance_gradient
+from relcrf.structure.edge_search import EdgeSearch
+from relcrf.structure.feature_search import FeatureSearch
+from relcrf.structure.induction import Strengths
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
+import real
+import scale_free
+
+ROOT = Path(__file__).resolve().parent.parent
+
+L2 = 0.1
+JOINING = 100
+"""Edges that join in a round at most."""
+FEATURES = 1_000
+"""Weights that join in a round at most: of some 40 to 100 edges."""
+TESTS = 2_000
+"""Edges that best choice tests in a round."""
+HUBS = 0.02
+"""Of all possible edges of a node; a hub of 600 nodes has a dozen."""
+ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
+BEST = "best-choice 0"
+METHODS: dict[str, dict[str, Any]] = {
+    "edges": {"activation": EveryEdge(JOINING)},
+    **{f"best-choice {alpha:g}": {"activation": BestChoice(alpha, JOINING, TESTS)} for alpha in ALPHAS},
+    "best-choice 0, hubs": {"activation": BestChoice(0.0, JOINING, TESTS), "hubs": HUBS},
+    "best-choice 0, counts": {"activation": BestChoice(0.0, JOINING, TESTS), "by_counts": True},
+    "first-hit": {"activation": FirstHit(TESTS)},
+    "first-hit, hubs": {"activation": FirstHit(TESTS), "hubs": HUBS},
+    "features": {"activation": EveryEdge(FEATURES), "most": FEATURES},
+}
+console = Console(width=150)
+
+
+@dataclass(frozen=True)
+class World:
+    """Rows to learn from and rows to judge by.
+
+    Args:
+        truth: the true edges as pairs of keys, where they are known.
+    """
+
+    learned: EdgeLikelihood
+    test: EdgeLikelihood
+    strengths: Strengths
+    point: np.ndarray
+    truth: set[tuple[int, int]] | None
+
+    @classmethod
+    def of(cls, model: api.Model, learned: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame], l1: float) -> World:
+        """With the unary weights learned. A penalty of 0 is twice what chance gives."""
+        (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
+        strength = l1 or 2.0 * chance_gradient(likelihood, 0, 0)
+        strengths = Strengths(layout.l1(0.0), layout.l2(L2), layout.learned(), [strength], [L2])
+        alone = EdgeSearch(likelihood, strengths, None)
+        point = alone.run(alone.begin(layout.initial(), Chosen.none())).point
+        return cls(likelihood, judge, strengths, point, None)
+
+    def nlpl(self, chosen: Chosen, point: np.ndarray) -> float:
+        return self.test.having(chosen)(point)[0] / self.test.base.n_nodes
+
+
+def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[EdgeLikelihood, Any]:
+    problem = api.training_problem(model.ground(relcrf.Dataset(tables)), with_candidates=True)
+    base = blanket_graph(problem.graph, problem.roles, problem.states)
+    return EdgeLikelihood.of(base, problem.states[base.variables], problem.candidates), problem.graph.layout
+
+
+def network(n_nodes: int, n: int, n_test: int, seed: int, keep: Path | None, l1: float) -> World:
+    """Rows of a scale-free network."""
+    drawn, learned, test = scale_free.kept(n_nodes, n, n_test, seed, keep)
+    model = relcrf.parse(scale_free.MODEL.format(last=drawn.bias.shape[1] - 1))
+    world = World.of(model, scale_free.tables(learned), scale_free.tables(test), l1)
+    return replace(world, truth={(int(s), int(t)) for s, t in drawn.edges})
+
+
+def split(tables: dict[str, pd.DataFrame], things: str, rows: str, of: str) -> list[dict[str, pd.DataFrame]]:
+    """Tables of nine tenths of the things, and of the others."""
+    test = np.arange(len(tables[things])) % 10 == 9
+    out = []
+    for mask in (~test, test):
+        kept = tables[things][mask]
+        out.append({things: kept, rows: tables[rows][tables[rows][of].isin(kept["id"])]})
+    return out
+
+
+def jester(l1: float) -> World:
+    learned, test = split(real.jester(), "person", "likes", "p")
+    return World.of(relcrf.load(ROOT / "models" / "jester.rcrf"), learned, test, l1)
+
+
+def cooking(l1: float) -> World:
+    learned, test = split(real.cooking(), "recipe", "uses", "r")
+    return World.of(relcrf.load(ROOT / "models" / "cooking.rcrf"), learned, test, l1)
+
+
+REAL = {"jester": jester, "cooking": cooking}
+
+
+def measure(world: World, method: str, most: float) -> dict[str, Any]:
+    """Figures of one way, and its path.
+
+    Args:
+        most: seconds.
+    """
+    kind = FeatureSearch if method == "features" else EdgeSearch
+    search = kind(
+        world.learned, world.strengths, most_seconds=most, clock=time.process_time, max_iterations=100_000,
+        **{"most": JOINING, **METHODS[method]},
+    )  # fmt: skip
+    path: list[tuple[float, float, int]] = []
+    seen: list[tuple[float, Chosen, np.ndarray]] = []
+
+    def observe(state: State) -> None:
+        seconds = float(state.kept["seconds"])
+        path.append((seconds, state.value, state.kept["chosen"].shape[1]))
+        if not seen or seconds > 1.1 * seen[-1][0] or state.status != "running":
+            seen.append((seconds, Chosen.of(state.kept["chosen"]), state.point.astype(np.float32)))
+
+    state = search.run(search.begin(world.point, Chosen.none()), observe)
+    chosen = Chosen.of(state.kept["chosen"])
+    strong = search.strong(chosen, state.point)
+    found = {(int(s), int(t)) for s, t in chosen.pairs(np.flatnonzero(strong))}
+    figures: dict[str, Any] = {
+        "objective": state.value,
+        "nlpl": world.nlpl(chosen, state.point),
+        "seconds": float(state.kept["seconds"]),
+        "edges": len(found),
+        "activated": len(chosen),
+        "tests": int(state.kept["tests"]),
+        "evaluations": state.evaluations,
+        "status": state.status,
+        "precision": None,
+        "recall": None,
+    }
+    if world.truth is not None:
+        right = len(found & world.truth)
+        figures |= {"precision": right / max(len(found), 1), "recall": right / len(world.truth)}
+    judged = [(seconds, world.nlpl(chosen, point.astype(np.float64))) for seconds, chosen, point in seen]
+    return {**figures, "path": path, "judged": judged}
+
+
+def reached(figures: dict[str, Any], level: float) -> float:
+    """Seconds until the objective was no higher than a level; infinite where it never was."""
+    return next((seconds for seconds, value, _ in figures["path"] if value <= level), np.inf)
+
+
+def shares(found: dict[str, dict[str, Any]]) -> dict[str, float | None]:
+    """Best choice's times as shares of edge grafting's; see the top."""
+    if "edges" not in found or BEST not in found:
+        return {"time_share_best_choice": None, "time_share_same_level": None}
+    edges = found["edges"]
+    out: dict[str, float | None] = {}
+    for name, margin in (("", 1.01), ("_tenth_percent", 1.001)):
+        level = margin * edges["objective"]
+        time_best = reached(found[BEST], level)
+        out[f"time_share_best_choice{name}"] = time_best / edges["seconds"]
+        out[f"time_share_same_level{name}"] = time_best / reached(edges, level)
+    return out
+
+
+def show(title: str, found: dict[str, dict[str, Any]]) -> None:
+    names = ("objective", "nlpl", "seconds", "edges", "activated", "tests", "evaluations", "precision", "recall")
+    table = Table("", *names, "status", title=title)
+    for method, figures in found.items():
+        texts = ["" if figures[name] is None else f"{figures[name]:,.5g}" if name != "objective" else f"{figures[name]:,.1f}"
+                 for name in names]  # fmt: skip
+        table.add_row(method, *texts, figures["status"])
+    console.print(table)
+
+
+def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
+    """Objective and held-out figures over seconds, a row of two for each world."""
+    figure, axes = plt.subplots(len(worlds), 2, figsize=(11, 4 * len(worlds)), squeeze=False, layout="constrained")
+    for (name, found), (left, right) in zip(worlds.items(), axes, strict=True):
+        for method, figures in found.items():
+            if method != "features":  # its objective is another one
+                left.plot(*np.array([(seconds, value) for seconds, value, _ in figures["path"]]).T, label=method)
+            right.plot(*np.array(figures["judged"]).T, label=method)
+        least = min(figures["objective"] for method, figures in found.items() if method != "features")
+        first = max(figures["path"][0][1] for method, figures in found.items() if method != "features")
+        left.set_ylim(least - 0.02 * (first - least), first)
+        for axis, title in ((left, "objective"), (right, "held-out pseudo-likelihood, nats a variable")):
+            axis.set_xscale("log")
+            axis.set_xlabel("seconds of the processor")
+            axis.set_title(f"{name}: {title}")
+        right.legend(fontsize=7)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="nodes of the networks")
+    parser.add_argument("--rows", type=int, default=20_000)
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--l1", type=float, default=0.0, help="0 is twice what chance gives")
+    parser.add_argument("--most", type=float, default=600.0, help="seconds of a method, after which it is stopped")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
+    parser.add_argument("--keep", type=Path, help="a folder for drawn rows")
+    parser.add_argument("--plot", type=Path, help="a picture's file")
+    parser.add_argument("--quick", action="store_true", help="40 nodes and 3,000 rows")
+    chosen = parser.parse_args()
+    sizes, rows, most = (
+        ([40], 3_000, min(chosen.most, 4.0)) if chosen.quick else (chosen.sizes, chosen.rows, chosen.most)
+    )
+    makers: dict[str, Callable[[], World]] = {
+        f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.keep, chosen.l1) for n in sizes
+    }
+    makers |= {name: partial(REAL[name], chosen.l1) for name in chosen.data}
+    worlds: dict[str, dict[str, dict[str, Any]]] = {}
+    answer: dict[str, Any] = {}
+    for name, make in makers.items():
+        world = make()
+        measure(world, BEST, 0.2)  # compiles
+        worlds[name] = {}
+        for method in chosen.methods:
+            worlds[name][method] = figures = measure(world, method, most)
+            console.print(
+                f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
+            )
+        title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {world.nlpl(Chosen.none(), world.point):.4f}"
+        show(title, worlds[name])
+        plain = {m: {k: v for k, v in f.items() if k not in ("path", "judged")} for m, f in worlds[name].items()}
+        answer[name] = {**plain, **shares(worlds[name])}
+        console.print({key: round(value, 4) for key, value in shares(worlds[name]).items() if value is not None})
+    if chosen.plot:
+        plot(worlds, chosen.plot)
+    # The largest network stands for all, beside them.
+    first = [name for name in answer if name.endswith("nodes")][-1:] or list(answer)[:1]
+    print(json.dumps({**{k: v for name in first for k, v in answer[name].items()}, "worlds": answer}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+"""Edge grafting: a graph learned from the model's candidates, edge by edge, while their tables are.
+
+Source: Chaabene & Huang: edge grafting with on-demand statistics, best choice with a search history and a reservoir, first hit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from relcrf.backends.answering import Answering
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem
+from relcrf.backends.sharded import ShardedProblem
+from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import PairSpace
+from relcrf.graph.reduction import Role
+from relcrf.inference.result import Observer, silent
+from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.learning.induced import Chosen
+from relcrf.learning.lbfgs import State
+from relcrf.structure.activation import AbstractActivation, BestChoice, EveryEdge, FirstHit
+from relcrf.structure.chance import chance_gradient
+from relcrf.structure.edge_search import EdgeSearch
+from relcrf.structure.feature_search import FeatureSearch
+from relcrf.structure.induction import Strengths
+
+BY_CHANCE = 2.0
+"""Of chance's gradient, what an edge must be steeper than: chance hardly makes a table of 5 x 5 so, a pair of literals seldom."""
+
+WAYS = ("best-choice", "edges", "first-hit", "features")
+
+
+@dataclass(frozen=True)
+class GraftingBackend(AbstractBackend):
+    """Pseudo-likelihood with group L1, from a model of the templates alone that edges join.
+
+    First the templates' weights are learned. Then in each round edges are tested, those that are worth their penalty join, and
+    the optimiser does a few iterations. Where nothing is found any more it goes on to the minimum, and there tests all edges
+    by their exact gradients: none may be left. An edge whose weights are all 0 leaves.
+
+    Args:
+        activate: which edges join. `edges`: the best of all. `best-choice`: the best of some, as a queue gives them.
+            `first-hit`: the first that passes. `features`: the best single weights of all, with L1 in the place of group L1.
+        alpha: of `best-choice`: from 0, all above the mean of the reservoir, to 1, the best alone.
+        reservoir: how many edges join in a round at most; of `features`, weights.
+        tests: edges that are tested in a round of `best-choice`, and at most in one of `first-hit`.
+        hubs: the share of all edges that it might have which makes an end a hub, whose candidates are tested first; 0 is never.
+        score: what edges are tested by: `gradient`, exactly; or `counts`, how far their ends' labels are from independent.
+        l1: of candidates that do not set their own; an edge of d weights costs `l1 sqrt(d) |weights|`, against the sum over
+            variables. 0 is `BY_CHANCE` times the gradient that independent ends would have by chance, see `chance_gradient`.
+        l2: of all weights whose template does not set its own, `l2 / 2 |weights|^2`.
+        time: seconds after which learning stops with what there is; 0 is never.
+        steps: iterations of the optimiser in a round. max_iterations: in each stage.
+        tolerance: how far gradients may be from the minimum's conditions, as a share of the smallest l1 of candidates.
+        early_stop: share of the labels that are held out to find out when to stop, after which all are learned from; 0 stops
+            when no edge is left.
+        patience: rounds in which the held-out labels have not become more probable before it stops.
+        inference: a method that has marginals, by name; see docs/inference.
+        seed: of the queue's order, of what is held out, and of methods that draw.
+    """
+
+    name: ClassVar[str] = "grafting"
+    chooses: ClassVar[bool] = True
+    activate: str = "best-choice"
+    alpha: float = 0.0
+    reservoir: int = 100
+    tests: int = 2000
+    hubs: float = 0.0
+    score: str = "gradient"
+    l1: float = 0.0
+    l2: float = 0.1
+    time: float = 0.0
+    steps: int = 3
+    max_iterations: int = 1000
+    tolerance: float = 1e-2
+    early_stop: float = 0.0
+    patience: int = 5
+    inference: str = "auto"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._require_one_of("activate", WAYS)
+        self._require_one_of("score", ("gradient", "counts"))
+        self._require_one_of("inference", WITH_MARGINALS)
+        for setting in ("reservoir", "tests", "steps", "tolerance"):
+            if not getattr(self, setting):
+                message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
+                raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
+        for setting, most in (("alpha", 1.0), ("early_stop", np.nextafter(1.0, 0.0))):
+            value = getattr(self, setting)
+            if value > most:
+                message = f"setting '{setting}' of backend '{self.name}' cannot be {value:g}"
+                raise UsageError(Diagnostic("E305", message, hint="it takes a share, no larger than 1"))
+
+    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        spaces = self._spaces(problem)
+        layout = problem.graph.layout
+        base = blanket_graph(problem.graph, problem.roles, problem.states)
+        model = EdgeLikelihood.of(base, problem.states[base.variables], spaces)
+        trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.early_stop
+        strengths = Strengths(
+            layout.l1(0.0),
+            layout.l2(self.l2),
+            layout.learned(),
+            [self._l1(model, number) for number in range(len(spaces))],
+            [self.l2 if space.l2 is None else space.l2 for space in spaces],
+        )
+        search = self._search(replace(model, trained=trained), strengths)
+        alone = replace(search, activation=None)
+        stages = [("unary", self._stage("unary", alone, layout.initial(), Chosen.none(), 0.0, monitor))]
+        stages.append(("edges", self._next("edges", search, stages[-1][1], monitor)))
+        if self.early_stop:
+            last = replace(alone, model=model)
+            stages.append(("weights", self._next("weights", last, stages[-1][1], monitor)))
+        return self._learned(problem, search, stages)
+
+    def _spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
+        """The candidates between labelled variables.
+
+        Raises:
+            UsageError: where the problem is one that this backend cannot learn from.
+        """
+        if isinstance(problem, ShardedProblem):
+            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            hint = "edges are tested by all samples at once: give more --memory, and no --workers"
+            raise UsageError(Diagnostic("E309", message, hint=hint))
+        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+            message = (
+                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
+            )
+            raise UsageError(Diagnostic("E307", message, hint="use --backend trmrf with --set objective=cd"))
+        out = []
+        for space in problem.candidates:
+            if not isinstance(space, PairSpace):
+                message = f"backend '{self.name}' learns edges, and candidates '{space.name}' join three literals"
+                hint = "use --backend trmrf, or take one of the three literals out of 'over'"
+                raise UsageError(Diagnostic("E397", message, hint=hint))
+            if space.l1 == 0.0:
+                message = f"candidates '{space.name}' have no L1 penalty, so that every one of them would join"
+                hint = "give them an 'l1' above 0, or make them a template"
+                raise UsageError(Diagnostic("E399", message, hint=hint))
+            out.append(space.only(problem.roles == Role.FREE))
+        return tuple(out)
+
+    def _l1(self, model: EdgeLikelihood, number: int) -> float:
+        """The strength of a space's candidates."""
+        own = model.spaces[number].l1
+        if own is not None:
+            return own
+        # Where no two ends meet, any strength will do.
+        return self.l1 or BY_CHANCE * chance_gradient(model, number, self.seed) or 1.0
+
+    def _activation(self) -> AbstractActivation:
+        if self.activate == "best-choice":
+            return BestChoice(self.alpha, self.reservoir, self.tests)
+        return FirstHit(self.tests) if self.activate == "first-hit" else EveryEdge(self.reservoir)
+
+    def _search(self, model: EdgeLikelihood, strengths: Strengths) -> EdgeSearch:
+        kind = FeatureSearch if self.activate == "features" else EdgeSearch
+        return kind(
+            model,
+            strengths,
+            self._activation(),
+            most=self.reservoir,
+            by_counts=self.score == "counts",
+            hubs=self.hubs or None,
+            steps=self.steps,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            most_seconds=self.time or None,
+            patience=self.patience,
+            seed=self.seed,
+        )
+
+    def _next(self, name: str, search: EdgeSearch, before: State, monitor: Monitor) -> State:
+        """A stage that begins where another has ended."""
+        chosen, seconds = Chosen.of(before.kept["chosen"]), float(before.kept["seconds"])
+        return self._stage(name, search, before.point, chosen, seconds, monitor)
+
+    def _stage(
+        self, name: str, search: EdgeSearch, point: np.ndarray, chosen: Chosen, seconds: float, monitor: Monitor
+    ) -> State:
+        """A stage from where the monitor remembers it, or else from its beginning."""
+        state = monitor.restore(name) or search.begin(point, chosen, seconds)
+        return search.run(state, lambda state: monitor.step(name, state, self.max_iterations))
+
+    def _learned(self, problem: Problem, search: EdgeSearch, stages: list[tuple[str, State]]) -> Learned:
+        """The edges with weights other than 0, those of each space ascending by their keys."""
+        state, n_base = stages[-1][1], search.model.n_base
+        chosen = Chosen.of(state.kept["chosen"])
+        strong = search.strong(chosen, state.point)
+        start = n_base + search.weight_start(chosen)
+        kept, pairs, n_edges = [np.arange(n_base)], {}, 0
+        for number, space in enumerate(search.model.spaces):
+            places = chosen.places(number)
+            places = places[strong[places]]
+            places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
+            if len(places):
+                n_edges += len(places)
+                pairs[space.name] = chosen.pairs(places)
+                kept.append((start[places, None] + np.arange(space.patterns.shape[1])).ravel())
+        summary: dict[str, float | int | str] = {
+            "variables": search.model.base.n_nodes,
+            "candidates": search.numbers.size,
+            "tests": int(dict(stages)["edges"].kept["tests"]),
+            "chosen": n_edges,
+        }
+        summary |= {f"l1_{space.name}": l1 for space, l1 in zip(search.model.spaces, search.strengths.l1, strict=True)}
+        return Learned({"weights": state.point[np.concatenate(kept)]}, tuple(stages), summary, pairs)
+
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
+        return WholeGraph(self.name, self.inference, (("seed", self.seed),))
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

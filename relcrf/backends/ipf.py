@@ -1,0 +1,162 @@
+"""Iterative proportional fitting: maximum likelihood by matching the counts of one table after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from relcrf.backends.answering import Answering
+from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem
+from relcrf.backends.sharded import ShardedProblem
+from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
+from relcrf.errors import DataError, Diagnostic, UsageError
+from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.inference.result import Observer, silent
+from relcrf.learning.lbfgs import State
+from relcrf.learning.moments import Moments, label_moments
+from relcrf.learning.proportional_fitting import ProportionalFitting, Tables, is_counted, is_table
+
+
+@dataclass(frozen=True)
+class IpfBackend(AbstractBackend):
+    """Maximum likelihood without a penalty, for tables that the evidence only selects; see `learning/proportional_fitting.py`.
+
+    Args:
+        l2: 0; proportional fitting has no penalty.
+        max_iterations: how often it goes through all tables.
+        tolerance: it has converged when the largest difference of counts has fallen to this share of its start.
+        update: `each`: the tables one after the other; `all`: all at once, generalised iterative scaling.
+        smoothing: share of the samples that counts as drawn from the model at its start, all states alike. So that a state
+            that the labels never have has a potential that is small and not 0.
+        inference: a method that has a log partition, by name; see docs/inference. Where it is not exact, nor is the fit.
+
+    Raises:
+        UsageError: for another `update` or method, a penalty, or a smoothing that is no share.
+    """
+
+    name: ClassVar[str] = "ipf"
+    l2: float = 0.0
+    max_iterations: int = 200
+    tolerance: float = 1e-5
+    update: str = "each"
+    smoothing: float = 1e-9
+    inference: str = "auto"
+
+    def __post_init__(self) -> None:
+        self._require_one_of("update", ("each", "all"))
+        self._require_one_of("inference", WITH_PARTITION)
+        if self.l2:
+            raise _penalised(f"'l2={self.l2:g}' was set")
+        if not 0.0 <= self.smoothing < 1.0:
+            message = f"setting 'smoothing' of backend '{self.name}' cannot be {self.smoothing:g}"
+            raise UsageError(Diagnostic("E305", message, hint="it takes a share of the samples, below 1"))
+
+    def fit(self, problem: Problem, monitor: Monitor) -> Learned:
+        self._require_tables(problem)
+        likelihood = self.joint(problem, {}).likelihood(problem)
+        graph, layout = likelihood.graph, problem.graph.layout
+        learned, observed = layout.learned(), likelihood.observed_counts
+        start = layout.initial()
+        expected = likelihood.expectation(start, None)[1]
+        target = np.where(learned, (1.0 - self.smoothing) * observed + self.smoothing * expected, observed)
+        tables = Tables.of(graph, together=self.update == "all")
+        self._require_possible(graph, tables, target, expected)
+
+        def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
+            log_partition, counts = likelihood.expectation(weights, None)
+            return log_partition - float((target * weights).sum()), np.where(learned, counts - target, 0.0)
+
+        fitting = ProportionalFitting(tables, target, self.tolerance, self.max_iterations)
+        state = monitor.restore("weights") or fitting.start(evaluate, start)
+
+        def observe(state: State) -> None:
+            monitor.step("weights", state, self.max_iterations)
+
+        state = fitting.minimise(evaluate, state, observe)
+        verdict = likelihood.method(graph.scopes).marginals(graph.potentials(state.point)).verdict
+        counted = np.split(label_moments(likelihood, state.point), 2)
+        return Learned(
+            {"weights": state.point},
+            (("weights", state),),
+            {
+                "variables": graph.n_nodes,
+                "edges": graph.n_edges,
+                "tables": len(tables.start),
+                "inferences_an_iteration": len(tables.rounds),
+                "states_never_seen": int(np.count_nonzero(learned & (observed == 0.0) & (expected > 0.0))),
+                "inference": str(verdict)
+                if verdict.status == "exact"
+                else f"approximate, and so is the fit: {verdict}",
+            },
+            moments=Moments(observed, np.where(learned, state.gradient + target, np.nan), counted[1]),
+        )
+
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
+        return WholeGraph(self.name, self.inference)
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
+
+    def _require_tables(self, problem: Problem) -> None:
+        """Refuses what proportional fitting is not for.
+
+        Raises:
+            UsageError: for a graph in pieces, latent attributes, penalties, features that are numbers, overlapping patterns.
+        """
+        if isinstance(problem, ShardedProblem):
+            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers; or use ess"))
+        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+            message = (
+                f"backend '{self.name}' cannot learn latent attributes: it matches counts of states that are known"
+            )
+            raise UsageError(Diagnostic("E307", message, hint="use --backend ess, or dense with inference=jt"))
+        for group in problem.graph.groups:
+            block = problem.graph.layout.blocks[group.block]
+            if block.fixed:
+                continue
+            if block.l1 or block.l2:
+                raise _penalised(f"template '{block.name}' asks for one")
+            if not is_counted(group):
+                reason = "multiplies its weights with numbers of the evidence"
+                raise _unfit(block.name, reason, "give the numbers in 'per' as values of a domain")
+            if not is_table(group):
+                raise _unfit(block.name, "has patterns of which a state can have several", "list the terms in 'over'")
+
+    def _require_possible(self, graph: ReducedGraph, tables: Tables, target: np.ndarray, expected: np.ndarray) -> None:
+        """Refuses counts that no finite weights match.
+
+        Raises:
+            DataError: where labels have what the fixed weights rule out, or without smoothing lack a state.
+        """
+        layout = graph.graph.layout
+        wanted, owner = tables.outcomes(target)
+        possible, _ = tables.outcomes(expected)
+        for wrong, has, which, hint in (
+            (
+                (wanted > 0.0) & (possible <= 0.0),
+                "have",
+                "the fixed weights rule out",
+                "mend the labels, or the hard rule",
+            ),
+            ((wanted <= 0.0) & (possible > 0.0), "never have", "the model can have", "use --set smoothing=1e-9"),
+        ):
+            if wrong.any():
+                block = np.searchsorted(layout.starts, tables.start[owner[wrong.argmax()]], side="right") - 1
+                message = f"the labels {has} a state of template '{layout.blocks[block].name}' that {which}"
+                raise DataError(Diagnostic("E228", message, hint=hint))
+
+
+def _penalised(reason: str) -> UsageError:
+    message = f"backend 'ipf' takes no penalty on weights, and {reason}"
+    return UsageError(Diagnostic("E386", message, hint="use --backend dense, or --set smoothing=0.01 in its place"))
+
+
+def _unfit(template: str, reason: str, other: str) -> UsageError:
+    message = f"backend 'ipf' fits tables that the evidence selects, and template '{template}' {reason}"
+    return UsageError(Diagnostic("E385", message, hint=f"use --backend dense --set inference=auto, or {other}"))

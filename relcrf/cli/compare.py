@@ -1,0 +1,185 @@
+"""The compare command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from relcrf import api
+from relcrf.cli.cv import (
+    FoldsOption,
+    HideOption,
+    ProtocolOption,
+    RepeatsOption,
+    SeedOption,
+    SystemSettings,
+    protocol,
+    settings_of,
+    show_leaks,
+)
+from relcrf.cli.output import (
+    BUDGET,
+    MEMORY,
+    BudgetOption,
+    DataOption,
+    JsonOption,
+    KeepOption,
+    MemoryOption,
+    ModelArgument,
+    console,
+    kept_blocks,
+    note,
+    note_kept,
+    print_json,
+    table,
+    warn,
+    watching,
+)
+from relcrf.data.dataset import Dataset
+from relcrf.evaluation.comparison import PARTS, Comparison, Outcome
+from relcrf.evaluation.cross_validation import MAJORITY, Difference, with_gates
+from relcrf.report import intervals
+from relcrf.text.printable import printable
+
+
+def compare(
+    model: ModelArgument,
+    data: DataOption,
+    backends: Annotated[
+        str, typer.Option("--backends", "-b", help="Systems, with commas between them.")
+    ] = "local,ess,pseudo,dense",
+    split: ProtocolOption = None,
+    folds: FoldsOption = None,
+    repeats: RepeatsOption = 1,
+    seed: SeedOption = 0,
+    hide: HideOption = None,
+    setting: SystemSettings = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Backends at work at a time.")] = 1,
+    limit: Annotated[
+        float, typer.Option("--limit", min=0.0, help="Seconds that a backend may take; 0: as long as it likes.")
+    ] = 0.0,
+    parts: Annotated[
+        int,
+        typer.Option("--exact", min=0, help="Small parts of the graph, in which answers are judged by the true ones."),
+    ] = PARTS,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="A picture of losses with their intervals, a .png file.")
+    ] = None,
+    keep: KeepOption = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare backends on one grounding: held-out loss, seconds, memory, and how exact their answers are.
+
+    Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
+    """
+    names = list(dict.fromkeys(name.strip() for name in backends.split(",") if name.strip()))
+    chosen = settings_of(names, setting)
+    if plot is not None:
+        intervals.require_drawable(plot)
+    loaded = api.load(model)
+    dataset = Dataset(data, memory=memory)
+    plan = protocol(dataset, split, hide, folds, seed)
+    saved = kept_blocks(keep)
+    with watching(quiet=as_json) as watch:
+        watch.phase("reading tables")
+        gates = with_gates(names)
+        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gates)
+
+        def left(name: str, number: int) -> None:
+            done = f"{name} is done, " if name else ""
+            watch.phase(f"comparing: {done}{number} of {len(names)} backends left")
+
+        found = api.compare(
+            grounding,
+            names,
+            plan,
+            repeats=repeats,
+            jobs=jobs,
+            limit=limit or float("inf"),
+            parts=parts,
+            seed=seed,
+            settings=chosen,
+            watch=left,
+        )
+    if plot is not None:
+        intervals.draw(found, plot)
+    if as_json:
+        print_json({**found.as_dict(), "jobs": jobs, "plot": None if plot is None else str(plot)})
+        return
+    warn(loaded.warnings)
+    note_kept(saved)
+    for attribute in found.results.attributes:
+        _show(found, attribute)
+    show_leaks(found.leaks)
+    if plot is not None:
+        console.print(f"the plot is in {plot}", soft_wrap=True, markup=False)
+
+
+def _show(found: Comparison, attribute: str) -> None:
+    """A row for each backend."""
+    best, rows = found.best(attribute), []
+    for name in (MAJORITY, *found.outcomes):
+        outcome = found.outcomes.get(name)
+        figures = found.results.figures(name, attribute) if name in found.results.answers else None
+        row = [f"{name} *" if name == best else name]
+        if figures is None:
+            row += [""] * 5
+        else:
+            gap = found.results.differences(name, best, attribute)["log_loss"]
+            shown = [figures[measure].value for measure in ("log_loss", "accuracy", "roc_auc", "calibration_error")]
+            texts = [f"{value:.4f}" if value == value else "" for value in shown]
+            row += [texts[0], "" if name == best else escape(_gap(gap)), *texts[1:]]
+        rows.append((*row, *_costs(found, name, outcome)))
+    n = len(found.results.pooled(MAJORITY, attribute).truth)
+    columns = (
+        "",
+        "log-loss",
+        "- best",
+        "accuracy",
+        "AUC",
+        "cal. error",
+        "learn",
+        "infer",
+        "MiB",
+        "KL",
+        "error",
+        "status",
+    )
+    table(
+        f"{attribute}, {escape(printable(found.protocol))}: {n:,} labels held out in {len(found.rounds)} rounds",
+        columns,
+        rows,
+    )
+    several = len(found.rounds) > 1
+    what = "the mean of the rounds" if several else f"draws of the {found.results.clusters(attribute).what}"
+    note(f"* has the least log-loss; in brackets the interval of 95 % of the difference from it, by {what}")
+    note("seconds are of the processor, all rounds together; MiB is the peak of the backend's own process")
+    exact = next((one.exactness for one in found.outcomes.values() if one.exactness is not None), None)
+    if exact is not None:
+        note(
+            f"KL and error: mean divergence and largest error of the marginals of {exact.variables:,} variables in "
+            f"{exact.parts:,} small parts of the graph, beside the true ones under the backend's own weights"
+        )
+
+
+def _gap(gap: Difference) -> str:
+    low, high = gap.over_folds if gap.over_folds[0] == gap.over_folds[0] else gap.interval
+    return f"{gap.value:+.4f} [{low:+.3f}, {high:+.3f}]"
+
+
+def _costs(found: Comparison, name: str, outcome: Outcome | None) -> tuple[str, ...]:
+    """Seconds, memory, exactness and status."""
+    if outcome is None:
+        return ("",) * 6
+    if not outcome.answers:
+        return ("", "", "", "", "", escape(printable(outcome.status)))
+    learn, infer = found.results.seconds(name)
+    peak = f"{outcome.bytes_peak / 2**20:,.0f}" if outcome.bytes_peak else ""
+    exact = outcome.exactness
+    judged = ("", "") if exact is None else (f"{exact.divergence:.1e}", f"{exact.largest:.1e}")
+    return (f"{learn:.2f}", f"{infer:.2f}", peak, *judged, outcome.status)

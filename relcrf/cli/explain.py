@@ -1,0 +1,158 @@
+"""The explain command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from relcrf import api
+from relcrf.cli.learn import hidden_labels
+from relcrf.cli.output import (
+    BUDGET,
+    MEMORY,
+    BudgetOption,
+    DataOption,
+    HoldOption,
+    JsonOption,
+    KeepOption,
+    MemoryOption,
+    SplitOption,
+    console,
+    kept_blocks,
+    note,
+    print_json,
+    settings,
+    table,
+    watching,
+)
+from relcrf.data.dataset import Dataset
+from relcrf.evaluation.explanation import Contribution, Explanation, Part
+from relcrf.evaluation.flips import Flips
+from relcrf.report import neighbourhood
+from relcrf.text.printable import printable
+
+ROUNDING = 1e-9
+"""Nats; a remainder below is none."""
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    variable: Annotated[str, typer.Argument(help="What to explain: Page/17, Page/17.topic, or 'linked(a, b)'.")],
+    data: DataOption,
+    against: Annotated[
+        str | None, typer.Option("--against", help="Compare the answer with this value. Default: the second best.")
+    ] = None,
+    depth: Annotated[
+        int, typer.Option("--depth", min=1, max=5, help="2 opens what neighbours say by their own sources, and so on.")
+    ] = 1,
+    top: Annotated[
+        int, typer.Option("--top", min=1, help="How many contributions, changes, and features are shown.")
+    ] = 10,
+    with_flips: Annotated[
+        bool, typer.Option("--flips/--no-flips", help="Look for the nearest change of evidence that flips the answer.")
+    ] = True,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Where to draw the neighbourhood, a .png or .svg file.")
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", help="Another setting of the backend than in training, such as inference=bp."),
+    ] = None,
+    split: SplitOption = None,
+    hold: HoldOption = None,
+    keep: KeepOption = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Divide the log odds of one answer into what templates and neighbours contribute, and find what would flip it.
+
+    Example: relcrf explain runs/webkb Page/17 --data webkb/ --depth 2 --picture page17.png
+    """
+    if picture is not None:
+        neighbourhood.require_drawable(picture)
+    fit = api.load_fit(run)
+    chosen: dict[str, Any] = dict(settings(setting))
+    with watching(quiet=as_json) as watch:
+        watch.phase("reading tables")
+        grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=kept_blocks(keep))
+        watch.phase("explaining")
+        hidden = hidden_labels(grounding, split, hold)
+        found = fit.explain(grounding, variable, against=against, depth=depth, hidden=hidden, **chosen)
+        changes = fit.flips(grounding, variable, against=against, hidden=hidden, **chosen) if with_flips else None
+    if picture is not None:
+        neighbourhood.save(found, picture)
+    if as_json:
+        facts = {**asdict(found), "by_template": found.by_template(), "flips": asdict(changes) if changes else None}
+        print_json({"run": str(run), **facts, "picture": str(picture) if picture else None})
+        return
+    _show(found, top)
+    if changes is not None:
+        _show_flips(changes, found, top)
+    seconds = found.seconds + (changes.seconds if changes else 0.0)
+    console.print(f"explained in {seconds:.2f} s ({found.verdict})", highlight=False)
+    if picture is not None:
+        note(f"the picture is in {picture}")
+
+
+def _show(found: Explanation, top: int) -> None:
+    """The contributions, which add up to the last line."""
+    probability, other = (found.probabilities[value] for value in (found.answer, found.against))
+    truth = "" if found.truth is None else f"; in the data it is {found.truth}"
+    headline = f"{found.variable} is {found.answer} ({probability:.4f}) and not {found.against} ({other:.4f}){truth}"
+    console.print(printable(headline), markup=False, highlight=False, soft_wrap=True)
+    rows = [row for one in found.contributions[:top] for row in _rows(one, top, "")]
+    left = found.contributions[top:]
+    if left:
+        rows.append((f"{len(left):,} more", "", f"{sum(one.amount for one in left):+.4f}", ""))
+    if abs(found.remainder) > ROUNDING:
+        rows.append(("interaction", "", f"{found.remainder:+.4f}", "of neighbours that depend on each other besides"))
+    rows.append(("log odds", "", f"{found.log_odds:+.4f}", ""))
+    table("what speaks for it, in nats", ("from", "template", "nats", "most of it"), rows)
+
+
+def _rows(one: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, str, str]]:
+    """A contribution, and behind it its sources."""
+    words = {"itself": "itself", "start": "whatever it is", "interaction": "interaction"}
+    who = words.get(one.kind) or ", ".join(
+        f"{n.name} = {n.state}" + ("" if n.is_known else f" ({n.probability:.2f})") for n in one.neighbours
+    )
+    templates, most = ", ".join(one.templates), ", ".join(_part(part) for part in one.parts[:top])
+    yield indent + escape(printable(who)), escape(printable(templates)), f"{one.amount:+.4f}", escape(printable(most))
+    shown = [source for source in one.sources if abs(source.amount) > ROUNDING]
+    for source in shown[: top + 1]:
+        yield from _rows(source, top, indent + "  ")
+    if left := shown[top + 1 :]:
+        yield f"{indent}  {len(left):,} more", "", f"{sum(source.amount for source in left):+.4f}", ""
+
+
+def _part(part: Part) -> str:
+    name = part.key if part.feature == "1" else f"{part.key} {part.feature}".strip()
+    return f"{name or part.template} {part.amount:+.3f}"
+
+
+def _show_flips(found: Flips, explained: Explanation, top: int) -> None:
+    """What single changes do, and the fewest that flip the answer."""
+    if found.single:
+        rows: Sequence[tuple[str, str, str, str]] = [
+            (
+                escape(printable(str(flip.changes[0]))),
+                f"{flip.log_odds:+.4f}",
+                escape(printable(flip.answer)),
+                f"{flip.probability:.4f}",
+            )
+            for flip in found.single[:top]
+        ]
+        title = f"single changes, inferred anew: {len(rows)} of {found.considered:,}"
+        table(title, ("change", "log odds then", "answer then", "probability"), rows)
+    if found.nearest is None:
+        text = f"no change of what is known around {explained.variable} that was tried gives another answer"
+    else:
+        changes = "; ".join(str(change) for change in found.nearest.changes)
+        text = f"it becomes {found.nearest.answer} ({found.nearest.probability:.4f}) with {changes}"
+    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,46 @@
+"""The moments command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from relcrf import api
+from relcrf.cli.output import JsonOption, console, print_json, table
+from relcrf.data.frame import Frame, require_writable
+
+
+def moments(
+    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write all: .csv, .tsv, .jsonl, .parquet, .arrow.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=0, help="How many to show, the farthest apart first.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare how often each feature is in the labels with how often the trained model expects it.
+
+    Example: relcrf moments runs/webkb --out moments.csv
+    """
+    if out is not None:
+        require_writable(out)
+    frame = api.load_fit(run).moments()
+    if out is not None:
+        frame.write(out)
+    apart = np.abs(np.nan_to_num(frame["standard_errors"]))
+    worst = np.argsort(-apart, kind="stable")[:most]
+    rows = Frame({name: column[worst] for name, column in frame.columns.items()}).rows()
+    if as_json:
+        shown = [dict(zip(frame.columns, row, strict=True)) for row in rows]
+        print_json({"run": str(run), "moments": len(apart), "worst": shown, "out": str(out) if out else None})
+        return
+    texts = [[*row[:4], *(f"{value:,.6g}" for value in row[4:])] for row in rows]
+    table(
+        f"moments: {len(rows):,} of {len(apart):,}, the farthest apart",
+        [c.replace("_", " ") for c in frame.columns],
+        texts,
+    )
+    console.print(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")

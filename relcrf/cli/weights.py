@@ -1,0 +1,230 @@
+"""Commands about learned weights: weights, diff."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.markup import escape
+
+from relcrf import api
+from relcrf.cli.learn import hidden_labels
+from relcrf.cli.output import (
+    BUDGET,
+    MEMORY,
+    BudgetOption,
+    HoldOption,
+    JsonOption,
+    MemoryOption,
+    SplitOption,
+    console,
+    note,
+    print_json,
+    table,
+    watching,
+)
+from relcrf.data.dataset import Dataset
+from relcrf.data.frame import Frame, require_writable
+from relcrf.evaluation.named_weights import errors_on, named_weights, selected, sorted_rows
+from relcrf.evaluation.run_differences import Name, Pair, RunDifferences, differences, jaccard
+from relcrf.evaluation.standard_errors import StandardErrors
+from relcrf.text.printable import printable
+
+
+class Sort(StrEnum):
+    """What weights are sorted by."""
+
+    weight = "weight"
+    z = "z"
+    support = "support"
+
+
+def weights(
+    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    template: Annotated[str | None, typer.Option("--template", "-t", help="Only weights of this template.")] = None,
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Only keys like this: 'neur*'.")] = None,
+    min_support: Annotated[float, typer.Option("--min-support", min=0, help="Only weights seen so often.")] = 0.0,
+    sort: Annotated[Sort, typer.Option("--sort", help="What comes first: the largest of these.")] = Sort.weight,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many are shown.")] = 20,
+    csv: Annotated[
+        Path | None, typer.Option("--csv", help="Where to write all that are selected: .csv, .tsv, .jsonl, .parquet.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option("--data", "-d", help="The tables of the training, for standard errors and z.")
+    ] = None,
+    split: SplitOption = None,
+    hold: HoldOption = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Show learned weights by name, with how often each was seen and, with --data, its standard error.
+
+    Example: relcrf weights runs/webkb --data webkb/ --template word --key 'stud*' --sort z
+    """
+    if csv is not None:
+        require_writable(csv)
+    fit = api.load_fit(run)
+    learned, errors = fit.learned, None
+    frame = named_weights(learned)
+    kept = selected(learned, frame, template, key, min_support)
+    if data is not None:
+        with watching(quiet=as_json) as watch:
+            watch.phase("reading tables")
+            grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding)
+            watch.phase("standard errors")
+            errors = errors_on(learned, grounding, hidden_labels(grounding, split, hold), kept)
+        frame = named_weights(learned, errors)
+    order = sorted_rows(frame, kept, sort.value)
+    found = Frame({name: column[order] for name, column in frame.columns.items()})
+    if csv is not None:
+        found.write(csv)
+    rows = found.rows(top)
+    if as_json:
+        shown = [dict(zip(found.columns, row, strict=True)) for row in rows]
+        answer = {"run": str(run), "weights": len(frame), "selected": len(found), "shown": shown}
+        gradient = None if errors is None else errors.gradient
+        print_json({**answer, "gradient": gradient, "csv": str(csv) if csv else None})
+        return
+    _show(found, rows, len(frame))
+    if errors is not None:
+        _note_errors(errors, kept)
+    if csv is not None:
+        note(f"{len(found):,} weights are in {csv}")
+
+
+def _show(found: Frame, rows: list[tuple[Any, ...]], total: int) -> None:
+    texts = [[escape(printable(cell)) if isinstance(cell, str) else _number(cell) for cell in row] for row in rows]
+    table(
+        f"weights: {len(rows):,} of {len(found):,} selected, {total:,} in all",
+        [c.replace("_", " ") for c in found.columns],
+        texts,
+    )
+
+
+def _number(value: float) -> str:
+    """Empty for what is not known."""
+    return "" if np.isnan(value) else f"{value:,.4g}"
+
+
+def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
+    known = int((kept & ~np.isnan(errors.values)).sum())
+    note(f"standard errors by the observed information, exact, of {known:,} weights")
+    if not errors.is_maximum:
+        note(
+            f"{errors.gradient:.0%} of the gradient is left: these are not the data that it was trained on, or training "
+            "ended early, and the standard errors mean little"
+        )
+
+
+def diff(
+    first: Annotated[Path, typer.Argument(help="A run folder.")],
+    second: Annotated[Path, typer.Argument(help="Another one.")],
+    top: Annotated[int, typer.Option("--top", min=1, help="How many weights are shown.")] = 10,
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="Tables: compare what both predict there, and the edges that act."),
+    ] = None,
+    budget: BudgetOption = BUDGET,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Show how two runs differ: settings, model, data, figures, weights, structure, and with --data what they predict.
+
+    Example: relcrf diff runs/first runs/second --data webkb/
+    """
+    fits = [api.load_fit(run) for run in (first, second)]
+    found = differences(fits[0].learned, fits[1].learned, (str(first), str(second)))
+    answers = None
+    if data is not None:
+        with watching(quiet=as_json) as watch:
+            answers = _answers(fits, Dataset(data, memory=memory), budget, watch.grounding)
+    if as_json:
+        facts = asdict(found) | {
+            "weights": [_plain(name, one, other) for name, one, other in found.weights[:top]],
+            "only": [[_plain(name, value) for name, value in alone[:top]] for alone in found.only],
+            "shared_weights": len(found.weights),
+            "weights_of_one": [len(alone) for alone in found.only],
+        }
+        print_json({"runs": [str(first), str(second)], **facts, "answers": answers})
+        return
+    _show_differences(found, answers, top)
+
+
+def _plain(name: Name, *values: float) -> dict[str, Any]:
+    named: dict[str, Any] = dict(zip(("template", "key", "feature", "pattern"), name, strict=True))
+    return named | dict(zip(("first", "second") if len(values) > 1 else ("weight",), values, strict=True))
+
+
+def _answers(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
+    """How often the answers for all queries are the same, and what the edges that act share."""
+    found = [fit.ground(data, budget, progress) for fit in fits]
+    one, other = (api.predict(fit, grounding) for fit, grounding in zip(fits, found, strict=True))
+    names = [
+        {name: dict(zip(p.variables(name).tolist(), _values(p, name), strict=True)) for name in p.attributes}
+        for p in (one, other)
+    ]
+    same = {
+        name: [names[0][name][v] == names[1][name][v] for v in names[0][name].keys() & names[1][name].keys()]
+        for name in names[0].keys() & names[1].keys()
+    }
+    edges = [{tuple(sorted(edge)) for edge in p.inferred.edges.tolist()} for p in (one, other)]
+    shares = {name: sum(agree) / len(agree) if agree else None for name, agree in same.items()}
+    return {"same": shares, "queries": {name: len(agree) for name, agree in same.items()}, "edges": jaccard(*edges)}
+
+
+def _values(prediction: api.Prediction, name: str) -> list[str]:
+    values = np.asarray(prediction.block(name).values, dtype=object)
+    return list(values[prediction.probabilities(name).argmax(axis=1)]) if len(prediction.variables(name)) else []
+
+
+def _show_differences(found: RunDifferences, answers: Mapping[str, Any] | None, top: int) -> None:
+    for title, pairs in (
+        ("settings", found.settings),
+        ("bindings of templates", found.bindings),
+        ("values of open domains", found.values),
+        ("figures of the training", found.summary),
+    ):
+        if pairs:
+            table(title, ("", "first", "second"), [_pair(name, pair) for name, pair in pairs.items()])
+        else:
+            console.print(f"{title}: the same")
+    if found.model:
+        for line in found.model:
+            colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
+            console.print(printable(line), style=colour, markup=False, highlight=False, soft_wrap=True)
+    else:
+        console.print("model: the same")
+    rows = [
+        [*(escape(printable(text)) for text in name), f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"]
+        for name, one, other in found.weights[:top]
+    ]
+    columns = ("template", "key", "feature", "pattern", "first", "second", "difference")
+    table(f"weights of both, those that differ most: {len(rows):,} of {len(found.weights):,}", columns, rows)
+    for run, alone in zip(("first", "second"), found.only, strict=True):
+        if alone:
+            shown = [[*(escape(printable(text)) for text in name), f"{value:+.4f}"] for name, value in alone[:top]]
+            title = f"weights of the {run} alone: {len(shown):,} of {len(alone):,}"
+            table(title, ("template", "key", "feature", "pattern", "weight"), shown)
+    if not np.isnan(found.correlation):
+        console.print(f"the weights of both correlate by {found.correlation:.4f}", highlight=False)
+    if found.structure is not None:
+        console.print(f"chosen candidates in common: {found.structure:.1%} (Jaccard)", highlight=False)
+    if answers is not None:
+        for name, share in answers["same"].items():
+            if share is not None:
+                console.print(
+                    f"{name}: {share:.1%} of {answers['queries'][name]:,} answers are the same", highlight=False
+                )
+        if answers["edges"] is not None:
+            console.print(f"edges that act, in common: {answers['edges']:.1%} (Jaccard)", highlight=False)
+
+
+def _pair(name: str, pair: Pair) -> tuple[str, str, str]:
+    first, second = ("" if value is None else escape(printable(str(value))) for value in pair)
+    return escape(printable(name)), first, second

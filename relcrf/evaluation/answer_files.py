@@ -1,0 +1,127 @@
+"""The answers of a cross-validation as files: a folder for each round, with a table of each attribute's predictions."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend
+from relcrf.backends.run_folder import fingerprint
+from relcrf.data.frame import Frame
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.measures import Judged
+from relcrf.evaluation.trials import Answers, Exam
+from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock
+from relcrf.language.render import render
+
+FACTS = "round.json"
+
+_FIRST = ("variable", "truth", "predicted")
+"""Columns before those of the probabilities; the keys come last."""
+
+
+class AnswerFolder:
+    """One system's answers: `FOLDER/ess/round-01/Page.category.csv`, and `round.json` with what else there is to know.
+
+    A round is written under another name first, so that what is there is whole.
+    """
+
+    def __init__(self, folder: Path, grounding: Grounding, exam: Exam, name: str, system: AbstractBackend) -> None:
+        self._folder, self._grounding, self._exam = folder / name, grounding, exam
+        settings = asdict(system)  # type: ignore[call-overload]
+        self._identity = fingerprint(render(grounding.spec.flat()), name, settings, exam.problem)
+
+    def _path(self, number: int) -> Path:
+        return self._folder / f"round-{number + 1:02d}"
+
+    def _identity_of(self, number: int) -> str:
+        one = self._exam.rounds[number]
+        digest = hashlib.sha256(json.dumps([self._identity, one.name]).encode())
+        digest.update(one.held.tobytes())
+        digest.update(one.unused.tobytes())
+        return digest.hexdigest()
+
+    def save(self, number: int, answers: Answers) -> None:
+        """Writes the answers of a round."""
+        path = self._path(number)
+        partial = path.with_name(f".{path.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for block in self._blocks(answers):
+            self._frame(block, answers).write(partial / f"{block.name}.csv")
+        facts = {
+            "identity": self._identity_of(number),
+            "round": answers.round,
+            "attributes": list(answers.judged),
+            "learned_from": answers.learned_from,
+            "seconds_learn": answers.seconds_learn,
+            "seconds_infer": answers.seconds_infer,
+            "converged": answers.converged,
+        }
+        (partial / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        os.replace(partial, path)
+
+    def load(self, number: int) -> Answers | None:
+        """The answers of a round; None where there are none yet.
+
+        Raises:
+            UsageError: where they are of another model, other settings, another split or other data, or damaged.
+        """
+        path = self._path(number)
+        if not path.exists():
+            return None
+        try:
+            facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+            if facts["identity"] != self._identity_of(number):
+                raise ValueError("another identity")
+            read = {name: self._read(path / f"{name}.csv") for name in facts["attributes"]}
+            return self._answers(facts, read)
+        except (OSError, ValueError, KeyError, TypeError, IndexError):
+            message = f"'{path}' holds no answers of this model, split, settings and data"
+            hint = "name another --out, or remove that folder"
+            raise UsageError(Diagnostic("E353", message, hint=hint)) from None
+
+    def _blocks(self, answers: Answers) -> list[VariableBlock]:
+        return [block for block in self._exam.blocks if block.name in answers.judged]
+
+    def _frame(self, block: VariableBlock, answers: Answers) -> Frame:
+        variables, judged = answers.variables[block.name], answers.judged[block.name]
+        values = np.asarray(block.values, dtype=object)
+        found = (variables, values[judged.truth], values[judged.modes])
+        columns: dict[str, np.ndarray] = dict(zip(_FIRST, found, strict=True))
+        columns |= {f"p_{value}": judged.probabilities[:, state] for state, value in enumerate(block.values)}
+        for name, texts in zip(block.columns, self._grounding.arguments(block), strict=True):
+            while name in columns:
+                name += "_"
+            columns[name] = texts[variables - block.start]
+        return Frame(columns)
+
+    def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
+        """Variables and probabilities of a table."""
+        block = next(block for block in self._exam.blocks if f"{block.name}.csv" == path.name)
+        before, k = len(_FIRST), len(block.values)
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [[row[0], *row[before : before + k]] for row in list(csv.reader(file))[1:]]
+        table = np.array(rows, dtype=np.float64).reshape(len(rows), k + 1)
+        return table[:, 0].astype(np.int64), table[:, 1:]
+
+    def _answers(self, facts: dict[str, Any], read: dict[str, tuple[np.ndarray, np.ndarray]]) -> Answers:
+        states = self._exam.problem.states
+        return Answers(
+            facts["round"],
+            {name: variables for name, (variables, _) in read.items()},
+            {name: Judged(probabilities, states[variables]) for name, (variables, probabilities) in read.items()},
+            int(facts["learned_from"]),
+            float(facts["seconds_learn"]),
+            float(facts["seconds_infer"]),
+            bool(facts["converged"]),
+        )

@@ -1,0 +1,133 @@
+"""Weights with their names, how often they were seen, and how sure they are: as a table that is filtered and sorted."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.learned import LearnedModel
+from relcrf.backends.problems import training_problem
+from relcrf.data.frame import Frame
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.evaluation.standard_errors import StandardErrors, standard_errors
+from relcrf.grounding.grounding import Grounding
+
+
+def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -> Frame:
+    """All weights, one a row: template, key, feature, pattern, weight; with errors standard_error and z; and support.
+
+    Support is the sum of the feature where the pattern holds in the training labels, a count where features are 1; the column
+    is missing where the training kept none.
+    """
+    names: dict[str, list[Any]] = {n: [] for n in ("template", "key", "feature", "pattern")}
+    for block, info in enumerate(learned.templates):
+        for feature in range(learned.layout.blocks[block].n_features):
+            key, name = info.feature_name(feature)
+            for pattern in info.patterns:
+                for column, text in zip(names, (info.name, ", ".join(key), name, pattern), strict=True):
+                    names[column].append(text)
+    columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
+    columns["weight"] = weights = np.asarray(learned.vectors["weights"], dtype=np.float64)
+    if errors is not None:
+        columns["standard_error"] = errors.values
+        usable = np.where(errors.values > 0.0, errors.values, np.nan)
+        columns["z"] = weights / usable
+    support = support_of(learned)
+    return Frame(columns if support is None else {**columns, "support": support})
+
+
+def support_of(learned: LearnedModel) -> np.ndarray | None:
+    """The support of each weight, shape (layout.size,); None where the training kept none."""
+    if learned.moments is not None:
+        return learned.moments.empirical
+    return learned.vectors.get("support")
+
+
+def named_moments(learned: LearnedModel) -> Frame:
+    """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
+    template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
+
+    Raises:
+        UsageError: where the training kept none.
+    """
+    found = learned.moments
+    if found is None:
+        message = f"this training by backend '{learned.backend}' kept no moments"
+        raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
+    frame, kept = named_weights(learned), learned.layout.learned()
+    columns = {name: frame[name] for name in ("template", "key", "feature", "pattern")}
+    columns |= {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
+    return Frame({name: column[kept] for name, column in columns.items()})
+
+
+def errors_on(
+    learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None
+) -> StandardErrors:
+    """Standard errors by the training's tables.
+
+    Args:
+        hidden: as it was in training. asked: see `standard_errors`.
+
+    Raises:
+        UsageError: where these cannot be the tables, or the backend maximises no exact likelihood.
+    """
+    grounding = learned.placed(grounding)
+    size = grounding.graph.layout.size
+    if size != learned.layout.size:
+        message = f"the model has {size:,} weights on these tables and has learned {learned.layout.size:,}"
+        raise UsageError(Diagnostic("E357", message, hint="give the tables that it was trained on"))
+    return standard_errors(learned, training_problem(grounding, hidden), learned.vectors_for(grounding), asked)
+
+
+def selected(
+    learned: LearnedModel, frame: Frame, template: str | None = None, key: str | None = None, min_support: float = 0.0
+) -> np.ndarray:
+    """Which rows of `named_weights` are asked for, shape (n,), bool.
+
+    Args:
+        key: a pattern of file names: `*`, `?` and `[...]` stand for other letters.
+
+    Raises:
+        UsageError: for an unknown template, or where there is no support.
+    """
+    kept = np.ones(len(frame), dtype=bool)
+    if template is not None:
+        names = [info.name for info in learned.templates]
+        if template not in names:
+            hint = suggestion(template, names) or f"the templates are {listing(names)}"
+            raise UsageError(Diagnostic("E316", f"there is no template '{template}'", hint=hint))
+        kept &= frame["template"] == template
+    if key is not None:
+        kept &= np.array([fnmatchcase(text, key) for text in frame["key"].tolist()], dtype=bool)
+    if min_support > 0.0:
+        kept &= _column(frame, "support") >= min_support
+    return kept
+
+
+def sorted_rows(frame: Frame, kept: np.ndarray, by: str) -> np.ndarray:
+    """The chosen rows, the largest magnitude first; those without a number last.
+
+    Args:
+        kept: see `selected`. by: `weight`, `z` or `support`.
+
+    Raises:
+        UsageError: where the frame has no such column.
+    """
+    rows = np.flatnonzero(kept)
+    size = np.abs(_column(frame, by))[rows]
+    return rows[np.argsort(-np.where(np.isnan(size), -1.0, size), kind="stable")]
+
+
+def _column(frame: Frame, name: str) -> np.ndarray:
+    if name not in frame.columns:
+        message, hint = {
+            "z": ("z is known where standard errors are", "give --data, the tables that it was trained on"),
+            "support": (
+                "this training kept no support",
+                "train with local, ess, dense, pseudo, chow-liu, ipf or trmrf",
+            ),
+        }[name]
+        raise UsageError(Diagnostic("E358", message, hint=hint))
+    return frame[name]

@@ -1,0 +1,148 @@
+"""Standard errors of weights, from the observed information.
+
+At the weights that maximise a penalised log-likelihood, minus its Hessian is the information in the labels plus the strengths
+of the penalties, and its inverse the covariance of the weights: of a Gaussian about them that has the same curvature. Without
+a penalty these are the standard errors of maximum likelihood; with one those of the penalised estimate, which is what the
+z of a weight compares it with. All labels are taken to be as the model says, so that they are too small where it is wrong.
+
+The Hessian comes from differences of exact gradients. Of up to `MOST_WEIGHTS` weights it is made and inverted whole. Of more,
+the errors of single weights are found by conjugate gradients: the same numbers, without the Hessian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.sparse.linalg import LinearOperator, cg
+
+from relcrf.backends.base import Problem
+from relcrf.backends.learned import LearnedModel
+from relcrf.backends.registry import make
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.learning.likelihood import penalised
+
+MOST_WEIGHTS = 2000
+"""Whose Hessian is made: 4,000 gradients."""
+
+MOST_SOLVED = 30
+"""Weights whose errors are found one by one: a second or so for each where there are 10,000."""
+
+STEP = 1e-4
+"""Of a weight, over which gradients are compared."""
+
+ACCURACY = 1e-3
+"""Of conjugate gradients: the entry that is asked for is as near as its square."""
+
+FLAT = 1e-8
+"""Share of the largest curvature below which there is none: the labels do not tell what a weight is."""
+
+FAR = 0.05
+"""Share of the gradient's start that is left, beyond which the weights are not at their maximum."""
+
+Gradient = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class StandardErrors:
+    """
+    Args:
+        values: one a weight, shape (layout.size,); nan where it was not asked for or is not learned, inf where the labels do not
+            tell what it is.
+        gradient: what is left at the weights, as a share of the gradient at weights of 0. More than `FAR` says that these are not
+            the data that they were learned on, or that learning ended early.
+    """
+
+    values: np.ndarray
+    gradient: float
+
+    @property
+    def is_maximum(self) -> bool:
+        return self.gradient <= FAR
+
+
+def standard_errors(
+    learned: LearnedModel, problem: Problem, vectors: dict[str, np.ndarray], asked: np.ndarray | None = None
+) -> StandardErrors:
+    """Standard errors of all learned weights, or where these are too many of the `MOST_SOLVED` largest of those asked for.
+
+    Args:
+        problem: the training's. vectors: laid out for its graph.
+        asked: which weights, shape (layout.size,), bool; None is all.
+
+    Raises:
+        UsageError: where the backend maximises no likelihood that is exact.
+    """
+    system = make(learned.backend, **learned.settings)
+    part = system.maximised(problem, vectors)
+    if part is None:
+        message = f"backend '{learned.backend}', as it was trained, maximises no exact likelihood: no standard errors"
+        hint = "train with ess, local, chow-liu, or dense with inference=jt; or leave --data out"
+        raise UsageError(Diagnostic("E357", message, hint=hint))
+    layout, weights = problem.graph.layout, vectors["weights"]
+    strength = layout.l2(float(learned.settings["l2"]))
+    objective = penalised(problem.sum_of(part), strength, layout.learned())
+
+    def gradient(at: np.ndarray) -> np.ndarray:
+        return objective(at)[1]
+
+    moving = np.flatnonzero(layout.learned())
+    start = float(np.abs(gradient(layout.initial())).max(initial=0.0))
+    left = float(np.abs(gradient(weights)).max(initial=0.0)) / max(start, 1e-300)
+    values = np.full(layout.size, np.nan)
+    if len(moving) <= MOST_WEIGHTS:
+        values[moving] = np.sqrt(_inverse_diagonal(hessian(gradient, weights, moving), strength[moving]))
+    else:
+        wanted = np.arange(len(moving)) if asked is None else np.flatnonzero(asked[moving])
+        wanted = wanted[np.argsort(-np.abs(weights[moving[wanted]]), kind="stable")[:MOST_SOLVED]]
+        scale = problem.sum_of(part).curvature()[moving] + strength[moving]
+        values[moving[wanted]] = np.sqrt(_solved(gradient, weights, moving, wanted, scale))
+    return StandardErrors(values, left)
+
+
+def hessian(gradient: Gradient, point: np.ndarray, moving: np.ndarray) -> np.ndarray:
+    """The Hessian by the weights at `moving`, symmetric, shape (n, n)."""
+    found = np.empty((len(moving), len(moving)))
+    for row, place in enumerate(moving):
+        found[row] = _slope(gradient, point, moving, np.eye(1, len(point), place)[0], STEP)
+    return (found + found.T) / 2.0
+
+
+def _slope(gradient: Gradient, point: np.ndarray, moving: np.ndarray, direction: np.ndarray, step: float) -> np.ndarray:
+    """The change of the gradient along a direction, by central differences, at `moving`."""
+    return np.asarray((gradient(point + step * direction) - gradient(point - step * direction))[moving] / (2.0 * step))
+
+
+def _inverse_diagonal(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """The diagonal of the inverse; inf where a weight is in a direction without curvature."""
+    if not len(matrix):
+        return np.empty(0)
+    if strength.min() > 0.0:
+        return np.asarray(np.diag(cho_solve(cho_factor(matrix), np.eye(len(matrix)))))
+    values, axes = eigh(matrix)
+    flat = values < FLAT * values[-1]
+    known = (axes[:, ~flat] ** 2 / values[~flat]).sum(axis=1)
+    return np.where((axes[:, flat] ** 2).sum(axis=1) > FLAT, np.inf, known)
+
+
+def _solved(
+    gradient: Gradient, point: np.ndarray, moving: np.ndarray, asked: np.ndarray, scale: np.ndarray
+) -> np.ndarray:
+    """Entries of the inverse's diagonal, those at `asked` of `moving`; nan where conjugate gradients do not converge."""
+
+    def times(vector: np.ndarray) -> np.ndarray:
+        direction = np.zeros(len(point))
+        direction[moving] = vector.ravel()
+        return _slope(gradient, point, moving, direction, STEP / max(float(np.abs(vector).max()), 1e-300))
+
+    n = len(moving)
+    matrix = LinearOperator((n, n), matvec=times, dtype=np.float64)
+    preconditioner = LinearOperator((n, n), matvec=lambda vector: vector.ravel() / scale, dtype=np.float64)
+    out = np.full(len(asked), np.nan)
+    for number, place in enumerate(asked):
+        found, status = cg(matrix, np.eye(1, n, place)[0], rtol=ACCURACY, maxiter=500, M=preconditioner)
+        if status == 0:
+            out[number] = found[place]
+    return out

@@ -1,0 +1,63 @@
+"""Which variables are neighbours: they stand in one factor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+
+from relcrf.graph.components import PART_FACTORS, components, parts_of, rows_of
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
+from relcrf.graph.reduction import Role
+
+
+def neighbours(graph: FactorGraph) -> csr_array:
+    """A matrix of shape (n_variables, n_variables), bool and symmetric: who stands in a factor with whom.
+
+    Where structure is repeated for every row of a table, the variables of a row are a chain, so that it need not be expanded:
+    what is connected stays so.
+    """
+    first, second = [np.empty(0, dtype=np.int32)], [np.empty(0, dtype=np.int32)]
+
+    def join(a: np.ndarray, b: np.ndarray) -> None:
+        apart = a != b
+        first.extend((a[apart], b[apart]))
+        second.extend((b[apart], a[apart]))
+
+    for group in graph.groups:
+        if isinstance(group.scope, RepeatedScope):
+            for variables in rows_of(group.scope):
+                join(variables[:, :-1].ravel(), variables[:, 1:].ravel())
+            continue
+        for a, b in combinations(group.scope, 2):
+            join(np.asarray(a), np.asarray(b))
+    rows, columns = np.concatenate(first), np.concatenate(second)
+    size = graph.n_variables
+    return csr_array(coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(size, size)))
+
+
+def connected(graph: FactorGraph) -> np.ndarray:
+    """The lowest variable of each one's component where none is known, shape (n_variables,), int32; see `components`."""
+    return components(graph, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
+
+
+def beside(adjacency: csr_array, variables: np.ndarray) -> np.ndarray:
+    """The neighbours of some variables, one after the other, with repetitions; shape (n,)."""
+    start = adjacency.indptr[variables]
+    sizes = adjacency.indptr[variables + 1] - start
+    ends = np.cumsum(sizes)
+    return np.asarray(adjacency.indices[np.repeat(start - ends + sizes, sizes) + np.arange(int(sizes.sum()))])
+
+
+def expanded(group: FactorGroup) -> Iterator[list[np.ndarray]]:
+    """The scopes of some factors after others, in their order, those of repeated structure as well; see `parts_of`."""
+    scope = group.scope
+    if not isinstance(scope, RepeatedScope):
+        yield from parts_of(group)
+        return
+    step = max(1, PART_FACTORS // max(len(scope.offsets[0]), 1))
+    for start in range(0, len(scope.rows), step):
+        yield list(replace(scope, rows=scope.rows[start : start + step]))

@@ -1,0 +1,249 @@
+"""Iterative proportional fitting: table by table, times the observed counts over the expected ones.
+
+A table is the weights of one feature of a template (of one key), a number for each outcome of a factor. Its counts are those
+of all factors that share it, so that the step is
+
+    weight[p] += 1 / F * log(observed[p] / expected[p])
+
+where F is the most factors of the table that one component of the graph has. With F = 1, one factor of each table in an
+independent sample, that is the classical step, which in a network without evidence makes the table's moments match at
+once. Where factors of a component share the table, or tables move at the same time, it is the step of generalised
+iterative scaling, and minus the log-likelihood never rises: by the inequality of the weighted means
+`prod r_c^(1/F) <= 1 + sum (r_c - 1) / F` in each component, and `log y <= y - 1`, it falls by at least
+`sum observed log(observed / expected) / F`. That bound is careful: steps grow to 1 / 1 as long as the value falls, and go
+back to 1 / F when it does not.
+
+Sources: Deming & Stephan (1940); Darroch & Ratcliff (1972); the growing steps are Salakhutdinov & Roweis (2003).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy import sparse
+
+from relcrf.graph.entries import entries_of
+from relcrf.graph.factor_graph import FactorGroup
+from relcrf.graph.parts import component_of
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, Objective, State
+
+GROWTH = 1.5
+"""By which steps grow where the value falls."""
+
+
+def is_table(group: FactorGroup) -> bool:
+    """Whether each state of a factor has at most one of the patterns, and has it once."""
+    if group.patterns is None:
+        return True
+    return bool(np.isin(group.patterns, (0.0, 1.0)).all() and (group.patterns.sum(axis=1) <= 1.0).all())
+
+
+def is_counted(group: FactorGroup) -> bool:
+    """Whether the features say no more than how many bindings a factor stands for."""
+    for values in group.features.arrays():
+        if values.dtype.kind == "f" and not ((values >= 0.0) & (values == np.floor(values))).all():
+            return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The tables of a graph, and which may move at the same time.
+
+    Args:
+        start: where each begins among the weights, shape (n_tables,). size: how many weights it has, likewise.
+        n_factors: how many have it, shape (n_tables,).
+        complete: whether every state of its factors has one of the patterns, shape (n_tables,), bool. If not, to have none is
+            one more outcome, of weight 0.
+        rounds: the tables that move at a time, and the largest number of their factors in a component that has one of them.
+    """
+
+    start: np.ndarray
+    size: np.ndarray
+    n_factors: np.ndarray
+    complete: np.ndarray
+    rounds: tuple[tuple[np.ndarray, np.ndarray], ...]
+
+    @classmethod
+    def of(cls, graph: ReducedGraph, *, together: bool) -> Tables:
+        """The tables that learning may move.
+
+        Args:
+            together: all move at once; else each alone, or with others that it meets in no component.
+        """
+        layout = graph.graph.layout
+        rows, start, size, complete = [], [], [], []
+        for number, (block, counts) in enumerate(zip(layout.blocks, _factors_by_component(graph), strict=True)):
+            used = np.flatnonzero(counts.sum(axis=0)) if not block.fixed else np.empty(0, dtype=np.int64)
+            rows.append(counts[:, used])
+            start.append(layout.starts[number] + used * block.n_patterns)
+            size.append(np.full(len(used), block.n_patterns))
+            groups = [group for group in graph.graph.groups if group.block == number]
+            complete.append(np.full(len(used), all(_is_complete(group) for group in groups)))
+        counts = sparse.hstack(rows, format="csc") if rows else sparse.csc_array((0, 0))
+        members = [np.arange(counts.shape[1])] if together else _apart(counts)
+        rounds = tuple((tables, _most_factors(counts[:, tables])) for tables in members if len(tables))
+        return cls(
+            np.concatenate([np.empty(0, dtype=np.int64), *start]),
+            np.concatenate([np.empty(0, dtype=np.int64), *size]),
+            np.asarray(counts.sum(axis=0)).ravel(),
+            np.concatenate([np.empty(0, dtype=bool), *complete]),
+            rounds,
+        )
+
+    def weights(self, tables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The weights of some tables, and which of these tables each is of; both of shape (n,)."""
+        sizes = self.size[tables]
+        owner = np.repeat(np.arange(len(tables)), sizes)
+        first = np.repeat(self.start[tables] - np.cumsum(sizes) + sizes, sizes)
+        return first + np.arange(len(owner)), owner
+
+    def outcomes(self, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The counts of all outcomes, with those of none of the patterns behind, and the table of each; both of shape (n,).
+
+        Args:
+            counts: one a weight of the layout.
+        """
+        place, owner = self.weights(np.arange(len(self.start)))
+        rest = self.n_factors - np.bincount(owner, counts[place], len(self.start))
+        return np.concatenate((counts[place], rest[~self.complete])), np.append(owner, np.flatnonzero(~self.complete))
+
+    def steps(self, tables: np.ndarray, target: np.ndarray, expected: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The weights of some tables and `log(target / expected)` of each; where a count is 0, it stays.
+
+        Args:
+            target, expected: counts, one a weight of the layout.
+        """
+        place, owner = self.weights(tables)
+        step = _log_ratio(target[place], expected[place])
+        none = [
+            self.n_factors[tables] - np.bincount(owner, counts[place], len(tables)) for counts in (target, expected)
+        ]
+        rest = np.where(self.complete[tables], 0.0, _log_ratio(*none))
+        return place, np.where(target[place] > 0.0, step - rest[owner], 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class ProportionalFitting(AbstractMinimiser):
+    """Minimises `log Z(w) - target . w`; an iteration goes through all tables once.
+
+    Args:
+        target: the counts that are to be matched, one a weight; of weights that do not move, any.
+        tolerance, max_iterations: see `AbstractMinimiser`. Converged, too, where the counts differ by no more than rounding.
+    """
+
+    tables: Tables
+    target: np.ndarray
+    tolerance: float = 1e-5
+    max_iterations: int = 200
+
+    def start(self, objective: Objective, point: np.ndarray) -> State:
+        value, gradient = objective(point)
+        largest = _largest(gradient)
+        return State(point, value, gradient, largest, (), (), largest, kept={"pace": np.ones(len(self.tables.rounds))})
+
+    def step(self, objective: Objective, state: State) -> State:
+        state = self.judged(state)
+        if state.status != "running":
+            return state
+        if state.gradient_norm <= ROUNDING * self.tables.n_factors.max(initial=0.0):
+            return replace(state, status="converged")
+        pace = state.kept["pace"].copy()
+        for number, (tables, most) in enumerate(self.tables.rounds):
+            place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
+            exponent = np.repeat(most, self.tables.size[tables])
+            moved = self._moved(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
+            if pace[number] > 1.0 and not _is_better(moved, state):
+                pace[number] = 1.0
+                moved = replace(
+                    self._moved(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
+                )
+            pace[number] = min(GROWTH * pace[number], most.max())
+            state = moved
+        return replace(
+            state,
+            gradient_norm=_largest(state.gradient),
+            iteration=state.iteration + 1,
+            kept={"pace": pace},
+        )
+
+    def _moved(self, objective: Objective, state: State, place: np.ndarray, step: np.ndarray) -> State:
+        point = state.point.copy()
+        point[place] += step
+        value, gradient = objective(point)
+        return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
+
+
+def _is_complete(group: FactorGroup) -> bool:
+    return group.patterns is None or bool((group.patterns.sum(axis=1) == 1.0).all())
+
+
+def _largest(gradient: np.ndarray) -> float:
+    return float(np.abs(gradient).max(initial=0.0))
+
+
+def _is_better(moved: State, state: State) -> bool:
+    """Whether the value has fallen, or where rounding hides that, the gradient has."""
+    rounding = ROUNDING * abs(state.value)
+    if abs(moved.value - state.value) > rounding:
+        return moved.value < state.value
+    return _largest(moved.gradient) <= _largest(state.gradient)
+
+
+def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """`log(target / expected)`; 0 where either is not above 0."""
+    both = (target > 0.0) & (expected > 0.0)
+    ratio = np.divide(target, expected, where=both, out=np.ones(len(target)))
+    return np.asarray(np.log(ratio))
+
+
+def _factors_by_component(graph: ReducedGraph) -> list[sparse.csr_array]:
+    """For each block, how many factors of each feature a component has, shape (n_components, n_features)."""
+    label = np.unique(component_of(graph.scopes), return_inverse=True)[1]
+    shape = int(label.max(initial=-1)) + 1
+    found: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in graph.graph.layout.blocks]
+    every = [(terms.group, terms.factor, terms.target) for terms in graph.node_terms]
+    every += [(terms.group, terms.factor, graph.edges[terms.target, 0]) for terms in graph.edge_terms]
+    every += [(terms.group, terms.factor, terms.node[:, 0]) for terms in graph.clique_terms]
+    for number, factor, node in every:
+        group = graph.graph.groups[number]
+        rows = np.arange(len(node)) if factor is None else factor
+        entries = entries_of(group.features, rows)
+        found[group.block].append((entries.value, label[node[entries.place]], entries.feature))
+    return [
+        _summed(parts, (shape, block.n_features)) for parts, block in zip(found, graph.graph.layout.blocks, strict=True)
+    ]
+
+
+def _summed(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> sparse.csr_array:
+    if not parts:
+        return sparse.csr_array(shape)
+    value, row, column = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return sparse.csr_array(sparse.coo_array((value.astype(np.float64), (row, column)), shape=shape))
+
+
+def _apart(counts: sparse.csc_array) -> list[np.ndarray]:
+    """Tables in as many rounds as it takes that no component has two tables of one; first come, first served."""
+    taken: list[np.ndarray] = []
+    rounds: list[list[int]] = []
+    for table in range(counts.shape[1]):
+        components = counts.indices[counts.indptr[table] : counts.indptr[table + 1]]
+        free = next((k for k, used in enumerate(taken) if not used[components].any()), len(rounds))
+        if free == len(rounds):
+            taken.append(np.zeros(counts.shape[0], dtype=bool))
+            rounds.append([])
+        taken[free][components] = True
+        rounds[free].append(table)
+    return [np.array(tables) for tables in rounds]
+
+
+def _most_factors(counts: sparse.csc_array) -> np.ndarray:
+    """For each table the largest sum of a row that has it, shape (n_tables,)."""
+    total = np.asarray(counts.sum(axis=1)).ravel()
+    most = np.zeros(counts.shape[1])
+    entries = counts.tocoo()
+    np.maximum.at(most, entries.col, total[entries.row])
+    return most

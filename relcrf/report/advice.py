@@ -1,0 +1,156 @@
+"""What to be careful about, and what to do next: plain sentences made from the figures of a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from relcrf.backends.learned import LearnedModel
+from relcrf.language.check import check
+from relcrf.report import moments
+from relcrf.report.results import FEW, Section
+from relcrf.report.trial import Trial
+from relcrf.report.weights import Template
+from relcrf.text.printable import printable
+
+APART = 0.05
+"""Share of the moments, beyond which so many lie apart that it is no chance."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """A sentence, and a command that does what it says; empty where there is none."""
+
+    text: str
+    command: str = ""
+
+
+def warnings(
+    learned: LearnedModel,
+    templates: Sequence[Template],
+    matched: moments.Section | None,
+    trial: Trial | None,
+    found: Sequence[Section],
+) -> list[str]:
+    """What a reader must know before the figures are believed."""
+    out = _of_training(learned, templates, matched)
+    if trial is None:
+        return out
+    if trial.verdict is not None and not trial.verdict.is_good:
+        out.append(f"The inference had not settled: {trial.verdict}. The probabilities are what there was.")
+    if trial.labels and learned.summary.get("variables") == sum(one.known for one in trial.labels) and found:
+        out.append(
+            f"The run has learned from {learned.summary['variables']:,} labels, which is as many as these data have with what "
+            "is held out: it has probably seen what it is asked here, and the figures flatter. Train it with the same --split "
+            "and --hold."
+        )
+    out += [
+        f"{count:,} keys of template '{name}' were never seen in training; their weights are 0."
+        for name, count in trial.unseen_keys.items()
+    ]
+    for section in found:
+        if section.n < FEW:
+            out.append(f"{section.labels.name}: {section.n:,} labels are held out, too few for small differences.")
+        if section.resampled == "labels":
+            out.append(
+                f"{section.labels.name}: the connected components are too few to draw them again, so intervals take labels for "
+                "independent, which linked ones are not: figures may be further off."
+            )
+    if trial.results is not None and trial.no_local:
+        out.append(f"There is no local model beside the run: {trial.no_local}.")
+    return out
+
+
+def _of_training(learned: LearnedModel, templates: Sequence[Template], matched: moments.Section | None) -> list[str]:
+    out = [f"The model: {one.message} ({one.code})." for one in check(learned.spec) if not one.is_error]
+    if not learned.converged:
+        out.append("Learning stopped before it converged: other weights may be better.")
+    for one in templates:
+        if not one.bindings:
+            out.append(f"Template '{one.name}' has no bindings in the training data: nothing was learned of it.")
+        elif not one.nonzero:
+            out.append(f"All weights of template '{one.name}' are 0: it says nothing.")
+    if matched is not None and matched.beyond > APART * matched.total:
+        out.append(
+            f"{matched.beyond:,} of {matched.total:,} moments of the model are more than {matched.limit:g} standard errors from "
+            "those of the labels: the penalty is strong, or the objective is not the likelihood."
+        )
+    return out
+
+
+def next_steps(
+    learned: LearnedModel,
+    name: str,
+    matched: moments.Section | None,
+    trial: Trial | None,
+    found: Sequence[Section],
+) -> list[Advice]:
+    """What would be done next by somebody who knows relcrf, the most useful first.
+
+    Args:
+        name: of the run folder.
+    """
+    run = shlex.quote(name)
+    model = shlex.quote(f"{name}/model.rcrf")
+    data = "--data DATA" if trial is None else shlex.join(trial.options[:2])
+    held = "--split COLUMN --hold VALUE" if trial is None else shlex.join(trial.options[2:])
+    out = []
+    if not learned.converged:
+        text = "Let it learn until it converges; if it does not, raise l2."
+        again = f"relcrf train {model} {data} --backend {learned.backend} --set max_iterations=1000 --out {run}-longer"
+        out.append(Advice(text, again))
+    if not found:
+        text = (
+            "See what it is worth on labels that it has not seen: give the data, and hold out what training held out."
+        )
+        out.append(Advice(text, f"relcrf report {run} {data} {held or '--split COLUMN --hold VALUE'}"))
+    for section in found:
+        out += _of_section(section, run, model, data, held, learned)
+    if matched is not None and matched.beyond > APART * matched.total and "l2" in learned.settings:
+        text = "Let held-out labels choose the strength of the penalty."
+        grid = f"relcrf train {model} {data} --backend {learned.backend} --select l2=0.1,0.3,1,3 --out {run}-selected"
+        out.append(Advice(text, grid))
+    if found:
+        text = "One part that is held out is one throw of the dice: cross-validate before you compare or publish."
+        out.append(Advice(text, f"relcrf cv {model} {data} --backend {learned.backend}"))
+    out.append(
+        Advice("Look at the weights by name; with the data, each has a standard error.", f"relcrf weights {run} {data}")
+    )
+    return list(dict.fromkeys(out))
+
+
+def _of_section(section: Section, run: str, model: str, data: str, held: str, learned: LearnedModel) -> list[Advice]:
+    out = []
+    name, confused = section.labels.name, section.confusion
+    if section.calibration.is_too_sure or section.calibration.is_too_unsure:
+        text = f"Make the probabilities of {name} honest: one number, from labels that are held out."
+        settings = f"--backend {learned.backend} --calibrate 5"
+        out.append(Advice(text, f"relcrf train {model} {data} {held} {settings} --out {run}-calibrated"))
+    if section.gain is not None and section.gain.is_loss:
+        out.append(
+            Advice(f"{name}: the local model is better, and simpler. Take it, or mend the templates that join labels.")
+        )
+    elif section.gain is not None and not section.gain.is_seen:
+        out.append(
+            Advice(
+                f"{name}: more labels, or other links, would show whether the relations pay; until then the local model will do."
+            )
+        )
+    if confused.pairs:
+        most = confused.pairs[0]
+        out.append(
+            Advice(
+                f"{name}: {most.count:,} of {most.labels:,} '{most.truth}' are taken for '{most.answer}', the most common "
+                "mistake: features or links that tell these two apart would help most."
+            )
+        )
+    if confused.mistakes:
+        surest = confused.mistakes[0]
+        text = (
+            f"{surest.name} is taken for '{surest.answer}' at {surest.probability:.1%}, and labelled '{surest.truth}': see why, "
+            "or whether the label is right."
+        )
+        asked = shlex.quote(printable(surest.name))
+        out.append(Advice(text, f"relcrf explain {run} {asked} {data} {held}".rstrip()))
+    return out

@@ -1,0 +1,94 @@
+"""Moments of the labels and of the model: a plot of all, and those that are farthest apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.learned import LearnedModel
+from relcrf.backends.strongest import NamedWeight, largest, named
+from relcrf.learning.histogram import LARGEST
+from relcrf.report.plot import FIRST, MARK, Plot, draw
+
+MOST_ROWS = 20
+"""In the table."""
+
+MOST_POINTS = 1000
+"""In the plot: half of them the farthest apart, half spread over all by size."""
+
+LIMIT = 2.0
+"""Standard errors, beyond which moments are told to be apart."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A moment of a weight; the difference is in standard errors."""
+
+    weight: NamedWeight
+    empirical: float
+    expected: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Section:
+    """Moments.
+
+    Args:
+        worst: the farthest apart, these first.
+        total, beyond: how many there are, and how many are more than `limit` standard errors apart.
+    """
+
+    plot: Plot
+    worst: tuple[Row, ...]
+    total: int
+    beyond: int
+    limit: float = LIMIT
+
+
+def section(learned: LearnedModel) -> Section | None:
+    """The moments of the weights that were learned; None where the run has none that are numbers."""
+    found = learned.moments
+    if found is None:
+        return None
+    both = np.abs((found.empirical, found.expected))
+    # A weight of no factor has none, such as those of links where every variable is alone.
+    places = np.flatnonzero(learned.layout.learned() & (both <= LARGEST).all(axis=0) & both.any(axis=0))
+    if not len(places):
+        return None
+    empirical, expected, apart = found.empirical[places], found.expected[places], found.differences[places]
+    worst = sorted(largest(apart, MOST_ROWS), key=lambda k: (-abs(apart[k]), k))
+    starts = np.array(learned.layout.starts)
+    blocks = np.searchsorted(starts, places, side="right") - 1
+    rows = [
+        Row(
+            named(learned, int(blocks[k]), int(places[k] - starts[blocks[k]])),
+            float(empirical[k]),
+            float(expected[k]),
+            float(apart[k]),
+        )
+        for k in worst
+    ]
+    return Section(_plot(empirical, expected, apart), tuple(rows), len(places), int((np.abs(apart) > LIMIT).sum()))
+
+
+def _plot(empirical: np.ndarray, expected: np.ndarray, apart: np.ndarray) -> Plot:
+    spread = np.linspace(0, len(empirical) - 1, MOST_POINTS // 2).astype(np.int64)
+    shown = np.union1d(np.argsort(empirical, kind="stable")[spread], largest(apart, MOST_POINTS // 2))
+    ends = [float(bound([empirical[shown], expected[shown]])) for bound in (np.min, np.max)]
+
+    def paint(axes: Any) -> None:
+        axes.plot(ends, ends, color=MARK, linewidth=1.2, linestyle="--")
+        axes.plot(empirical[shown], expected[shown], ".", color=FIRST, markersize=4)
+        # Logarithmic, but for what is below 1: there are counts of 0, and sums of features may be negative.
+        for scale in (axes.set_xscale, axes.set_yscale):
+            scale("symlog", linthresh=1.0)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel("in the labels")
+        axes.set_ylabel("expected")
+
+    shown_of = "" if len(shown) == len(empirical) else f", {len(shown):,} of {len(empirical):,}"
+    return draw("moments", paint, ((FIRST, f"weights{shown_of}"), (MARK, "where both are the same")))

@@ -1,0 +1,142 @@
+"""The neighbourhood of a variable as a picture: what speaks for its answer, and what against."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from relcrf.data.extras import require
+from relcrf.evaluation.explanation import Contribution, Explanation
+from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
+from relcrf.text.printable import printable
+
+ENDINGS = (".png", ".svg")
+MOST_NEIGHBOURS = 24
+"""Those of the largest contributions; the others are one line of the foot."""
+
+MOST_SOURCES = 4
+"""Of each neighbour that is opened."""
+
+MOST_LETTERS = 28
+"""Of a line of a label."""
+
+INK, PAPER, FOR, AGAINST, KNOWN, UNKNOWN = "#24292f", "#ffffff", "#0969da", "#bc4c00", "#57606a", "#8250df"
+
+
+ROW, COLUMN, LABEL = 0.42, 2.1, 4.0
+"""Inches: the height of a row, how far rows are from the variable, and the room for a label."""
+
+
+@dataclass(frozen=True)
+class _Spoke:
+    """A disc in a row of its own, joined to another by a line.
+
+    Args:
+        lines: its label. at, origin: the centres of both, in inches from the variable's.
+    """
+
+    one: Contribution
+    lines: tuple[str, ...]
+    at: tuple[float, float]
+    origin: tuple[float, float]
+
+
+def require_drawable(path: Path) -> None:
+    """Refuses a picture that could not be drawn, before any work is done; see `require_picture`."""
+    require_picture(path, ENDINGS, "neighbourhood.png")
+
+
+def save(explanation: Explanation, path: Path) -> None:
+    """Writes the picture, through a temporary name; the same bytes for the same explanation.
+
+    Raises:
+        UsageError: see `require_drawable`.
+    """
+    require_drawable(path)
+    settings = require("matplotlib", EXTRA, PURPOSE)
+    with settings.rc_context(_STYLE):
+        write_picture(figure(explanation), path, 144)
+
+
+_STYLE: Mapping[str, Any] = {"text.parse_math": False, "svg.hashsalt": "neighbourhood", "svg.fonttype": "path"}
+
+
+def figure(explanation: Explanation) -> Any:
+    """A Matplotlib figure: the variable, right of it what speaks for its answer and left of it what speaks against it.
+
+    A line is blue where it speaks for the answer and brown where it does not, and as wide as its share of the largest one. Discs
+    of known neighbours are grey, of others violet; what was opened has its largest sources below it.
+    """
+    figures = require("matplotlib.figure", EXTRA, PURPOSE)
+    spokes = list(_spokes(explanation))
+    left, right = (COLUMN + LABEL if any(sign * s.at[0] > 0 for s in spokes) else COLUMN for sign in (-1, 1))
+    height = max([2.0, *(2.0 * abs(spoke.at[1]) + 1.0 for spoke in spokes)])
+    made = figures.Figure(figsize=(left + right, height + 0.4), facecolor=PAPER)
+    axes = made.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
+    axes.set_axis_off()
+    axes.set_xlim(-left, right)
+    axes.set_ylim(-height / 2, height / 2)
+    most = max((abs(spoke.one.amount) for spoke in spokes), default=1.0) or 1.0
+    for spoke in spokes:
+        share = abs(spoke.one.amount) / most
+        colour = FOR if spoke.one.amount >= 0 else AGAINST
+        axes.plot(*zip(spoke.origin, spoke.at, strict=True), color=colour, linewidth=0.8 + 6.0 * share,
+                  alpha=0.35 + 0.5 * share, solid_capstyle="round", zorder=1)  # fmt: skip
+        disc = {"evidence": KNOWN, "neighbour": UNKNOWN}.get(spoke.one.kind, INK)
+        axes.plot(*spoke.at, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
+        side = math.copysign(1.0, spoke.at[0])
+        axes.text(spoke.at[0] + 0.12 * side, spoke.at[1], "\n".join(spoke.lines), fontsize=8, color=INK,
+                  ha="left" if side > 0 else "right", va="center", zorder=4)  # fmt: skip
+    probability = explanation.probabilities[explanation.answer]
+    title = f"{_short(explanation.variable)}\n{_short(explanation.answer)} {probability:.2f}"
+    box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.2}
+    axes.text(0.0, 0.0, title, fontsize=10, color=INK, ha="center", va="center", zorder=5, bbox=box)
+    made.text(0.02, 0.15 / (height + 0.4), _foot(explanation), fontsize=8, color=INK)
+    return made
+
+
+def _foot(explanation: Explanation) -> str:
+    text = (
+        f"log odds {explanation.log_odds:+.3f} of {_short(explanation.answer)} (blue) "
+        f"against {_short(explanation.against)} (brown), in nats"
+    )
+    left = sum(one.amount for one in explanation.contributions[MOST_NEIGHBOURS:])
+    if len(explanation.contributions) > MOST_NEIGHBOURS:
+        text += f"; {len(explanation.contributions) - MOST_NEIGHBOURS} more together {left:+.3f}"
+    if abs(explanation.remainder) > 5e-4:
+        text += f"; interaction {explanation.remainder:+.3f}"
+    return text
+
+
+def _spokes(explanation: Explanation) -> Iterator[_Spoke]:
+    """What speaks for the answer in the right column, the rest in the left one; sources in rows below what they are of."""
+    shown = explanation.contributions[:MOST_NEIGHBOURS]
+    for sign in (1.0, -1.0):
+        rows: list[tuple[Contribution, Contribution | None]] = []
+        for one in shown:
+            if (one.amount >= 0) == (sign > 0):
+                sources = [source for source in one.sources if source.kind not in ("start", "interaction")]
+                largest = sorted(sources, key=lambda source: -abs(source.amount))[:MOST_SOURCES]
+                rows += [(one, None), *((source, one) for source in largest)]
+        top, parent = ROW * (len(rows) - 1) / 2, (0.0, 0.0)
+        for number, (one, of) in enumerate(rows):
+            at = (sign * (COLUMN if of is None else COLUMN + 0.35), top - ROW * number)
+            yield _Spoke(one, _lines(one), at, (0.0, 0.0) if of is None else parent)
+            parent = at if of is None else parent
+
+
+def _lines(one: Contribution) -> tuple[str, ...]:
+    names = [
+        f"{_short(neighbour.name)} = {_short(neighbour.state)}"
+        + ("" if neighbour.is_known else f" ({neighbour.probability:.2f})")
+        for neighbour in one.neighbours
+    ]
+    return (*names, f"{', '.join(one.templates)} {one.amount:+.3f}")
+
+
+def _short(text: str) -> str:
+    text = printable(text)
+    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"

@@ -1,0 +1,93 @@
+"""Tests of candidate edges: whether the objective would fall if an edge that is not in a model got weights.
+
+Source: Chaabene & Huang; Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from relcrf.learning.edge_likelihood import EdgeLikelihood
+from relcrf.structure.pair_order import PairNumbers
+
+BATCH = 1 << 14
+"""Edges that are tested at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeTests:
+    """How steep the objective is along edges that are not chosen, at one point.
+
+    An edge's *ratio* is `|gradient| / (strength sqrt(size))`, of the gradient in its `size` weights: above 1 it is worth its
+    penalty.
+
+    Args:
+        model: with what is chosen. point: its weights.
+        l1: strengths of the spaces, each above 0.
+        late: whether there is no time left for more tests.
+        by_counts: in the place of the gradient twice the difference between the joint states' counts and what they would be of
+            independent ends. That is the gradient where nothing is chosen; and so of an edge it is the same at all points.
+    """
+
+    model: EdgeLikelihood
+    numbers: PairNumbers
+    point: np.ndarray
+    l1: tuple[float, ...]
+    by_counts: bool = False
+    late: Callable[[], bool] = lambda: False
+
+    @cached_property
+    def _chosen(self) -> np.ndarray:
+        return self.numbers.numbers(self.model.chosen)
+
+    def new(self, pairs: np.ndarray) -> np.ndarray:
+        """Which pairs, by number, are not chosen, bool."""
+        return ~np.isin(pairs, self._chosen)
+
+    def every(self) -> Iterator[np.ndarray]:
+        """The numbers of all edges that are not chosen, ascending, `BATCH` at a time; fewer where time runs out."""
+        for begin in range(0, self.numbers.size, BATCH):
+            if self.late():
+                return
+            pairs = np.arange(begin, min(begin + BATCH, self.numbers.size))
+            yield pairs[self.new(pairs)]
+
+    def ratios(self, pairs: np.ndarray) -> np.ndarray:
+        """Of some edges by number, shape (n,)."""
+        asked, out = self.numbers.chosen(pairs), np.empty(len(pairs))
+        for space, l1 in enumerate(self.l1):
+            places = asked.places(space)
+            gradient = self._gradients(space, asked.pairs(places))
+            out[places] = np.sqrt((gradient**2).mean(axis=1)) / l1
+        return out
+
+    def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same of single weights, `|gradient| / strength`, of all weights of some edges.
+
+        Returns:
+            the place among `pairs`, the number of the weight in its edge, and the ratio; shape (n_weights,) each.
+        """
+        asked, found = self.numbers.chosen(pairs), []
+        for space, l1 in enumerate(self.l1):
+            places = asked.places(space)
+            ratio = np.abs(self._gradients(space, asked.pairs(places))) / l1
+            row, weight = np.indices(ratio.shape).reshape(2, -1)
+            found.append((places[row], weight, ratio.ravel()))
+        place, weight, ratio = (np.concatenate(part) for part in zip(*found, strict=True))
+        return place, weight, ratio
+
+    def _gradients(self, space: int, pairs: np.ndarray) -> np.ndarray:
+        """Of edges of one space, shape (n, n_weights)."""
+        if not len(pairs) or not self.by_counts:
+            return self.model.edge_gradients(self.point, space, pairs)
+        whole = self.model.spaces[space]
+        shape = tuple(len(side.truth) for side in whole.sides)
+        counts = self.model.edge_counts(space, pairs).reshape(-1, *shape).astype(np.float64)
+        total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1.0)
+        independent = counts.sum(axis=2, keepdims=True) * counts.sum(axis=1, keepdims=True) / total
+        out: np.ndarray = 2.0 * (independent - counts).reshape(len(pairs), -1) @ whole.patterns
+        return out

@@ -1,0 +1,194 @@
+"""The backend `grafting`: what it learns of a known world, how it goes on, stops, refuses, and what it leaves behind."""
+
+import json
+
+import numpy as np
+import pytest
+from command import json_command, relcrf_command
+from interrupted import assert_goes_on
+
+import relcrf
+from relcrf import api
+from relcrf.backends.export import exported
+from relcrf.backends.grafting import WAYS
+from relcrf.errors import UsageError
+from relcrf.execution.serial import SerialExecutor
+from relcrf.report import optimisation
+
+TEXT = """
+domain Node = open
+entity Row
+predict relation value(r: Row, n: Node) : 0..2
+template prior(r: Row, n: Node) over value(r, n) per n
+candidates edge(r: Row, s: Node, t: Node) where s < t over value(r, s), value(r, t) per s, t
+"""
+LITERALS = TEXT.replace("value(r, s), value(r, t)", "value(r, s) == 1 and value(r, t) == 1")
+TRUE = {("n0", "n1"), ("n2", "n3"), ("n1", "n4")}
+BETWEEN = ("n0", "n4")
+"""They depend on each other where n1, which stands between them, is not known."""
+
+
+def rows(n=300, seed=0, n_nodes=7):
+    """Pairs of nodes that mostly agree; the others are alone."""
+    rng = np.random.default_rng(seed)
+    states = rng.integers(3, size=(n, n_nodes))
+    for s, t in ((0, 1), (2, 3), (1, 4)):
+        tied = rng.random(n) < 0.8
+        states[tied, t] = states[tied, s]
+    names = [f"n{k}" for k in range(n_nodes)]
+    value = {"r": np.repeat(np.arange(n), n_nodes).tolist(), "n": names * n, "value": states.ravel().tolist()}
+    return {"row": {"id": list(range(n))}, "value": value}
+
+
+@pytest.fixture(scope="module")
+def world():
+    model = relcrf.parse(TEXT)
+    return model, model.ground(relcrf.Dataset(rows()))
+
+
+def edges(fit):
+    return {t.name: set(t.keys.values) for t in fit.learned.templates if t.name == "edge" and t.keys is not None}[
+        "edge"
+    ]
+
+
+@pytest.mark.parametrize("activate", WAYS)
+def test_it_finds_the_edges_and_predicts_by_them(world, activate):
+    model, grounding = world
+    hidden = np.random.default_rng(0).random(grounding.graph.n_variables) < 0.15
+    fit = api.fit(model, grounding, "grafting", hidden=hidden, activate=activate)
+    assert fit.learned.converged
+    assert edges(fit) >= TRUE
+    if activate != "features":
+        assert edges(fit) <= TRUE | {BETWEEN}
+    assert api.predict(fit, grounding, hidden=hidden).score(among=hidden).accuracy > 0.6
+
+
+def test_literals_are_edges_of_one_weight():
+    model = relcrf.parse(LITERALS)
+    fit = api.fit(model, model.ground(relcrf.Dataset(rows())), "grafting")
+    assert edges(fit) >= TRUE and len(edges(fit)) < 8
+    ((block, _),) = [(k, t) for k, t in enumerate(fit.learned.templates) if t.name == "edge"]
+    assert fit.learned.layout.matrix(fit.learned.vectors["weights"], block).shape[1] == 1
+
+
+def test_a_larger_penalty_has_fewer_edges_and_that_of_the_model_wins(world):
+    model, grounding = world
+    assert not api.fit(model, grounding, "grafting", l1=1e6).learned.summary["chosen"]
+    own = relcrf.parse(TEXT.replace("per s, t", "per s, t l1 1000000"))
+    assert not api.fit(own, own.ground(relcrf.Dataset(rows())), "grafting", l1=1.0).learned.summary["chosen"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "stops"),
+    [
+        ({"activate": "best-choice", "tests": 5, "steps": 1}, [("unary", 2), ("edges", 3)]),
+        ({"activate": "features", "reservoir": 4, "early_stop": 0.1}, [("edges", 6), ("weights", 3)]),
+        ({"activate": "first-hit", "hubs": 0.1, "tests": 4}, [("edges", 6)]),
+    ],
+)
+def test_an_interrupted_run_goes_on_bit_for_bit(world, tmp_path, settings, stops):
+    assert_goes_on(*world, "grafting", settings, stops, tmp_path)
+
+
+def test_time_ends_it_and_it_says_so(tmp_path, capsys, monkeypatch):
+    folder = written(tmp_path)
+    arguments = (str(folder / "model.rcrf"), "--data", str(folder / "data"), "--backend", "grafting")
+    status, out, err = relcrf_command(
+        capsys, monkeypatch, "train", *arguments, "--set", "time=1e-9", "--out", str(folder / "run")
+    )
+    assert status == 0 and "out of time" in out
+    assert "a larger --set time= allows more" in " ".join((out + err).split())
+    assert not json.loads((folder / "run" / "run.json").read_text())["converged"]
+
+
+def written(folder, text=TEXT):
+    (folder / "data").mkdir()
+    (folder / "model.rcrf").write_text(text)
+    for name, columns in rows().items():
+        lines = [",".join(columns), *(",".join(map(str, row)) for row in zip(*columns.values(), strict=True))]
+        (folder / "data" / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_run_folder_has_the_path_and_the_model(tmp_path, capsys, monkeypatch):
+    folder = written(tmp_path)
+    arguments = (str(folder / "model.rcrf"), "--data", str(folder / "data"), "--backend", "grafting", "--set", "l1=25")
+    graph = folder / "learned.rcrf"
+    _, answer = json_command(
+        capsys, monkeypatch, "train", *arguments, "--out", str(folder / "run"), "--export-model", str(graph)
+    )
+    assert answer["converged"] and answer["summary"]["chosen"] == 3 and answer["summary"]["candidates"] == 21
+    fit = relcrf.load_fit(folder / "run")
+    stage = optimisation.stages(fit.learned.log, ())[-1]
+    assert stage.name == "edges" and stage.chosen is not None
+    assert (np.diff(stage.chosen) >= 0).all() and stage.chosen[-1] >= 3
+    assert (np.diff(stage.value) < 1e-6).all()
+    learned = relcrf.load(graph)
+    assert len([t for t in learned.spec.templates if t.name.startswith("edge_")]) == 3
+    again = api.fit(learned, learned.ground(relcrf.Dataset(folder / "data")), "pseudo", l2=0.1)
+    assert again.learned.converged
+    assert exported(fit.learned) == graph.read_text()
+
+
+def test_rows_with_missing_values():
+    tables = rows()
+    there = np.random.default_rng(1).random(len(tables["value"]["r"])) < 0.8
+    tables["value"] = {k: [v for v, kept in zip(c, there, strict=True) if kept] for k, c in tables["value"].items()}
+    model = relcrf.parse(TEXT)
+    found = edges(api.fit(model, model.ground(relcrf.Dataset(tables)), "grafting"))
+    assert TRUE <= found <= TRUE | {BETWEEN}
+
+
+def test_a_model_without_candidates_has_its_templates_alone(world):
+    model = relcrf.parse(TEXT.split("candidates")[0])
+    fit = api.fit(model, model.ground(relcrf.Dataset(rows())), "grafting")
+    assert fit.learned.converged and fit.learned.summary["candidates"] == 0
+
+
+TRIPLES = """
+domain Node = open
+entity Row
+predict relation on(r: Row, n: Node)
+template prior(r: Row, n: Node) over on(r, n) per n
+candidates pair(r: Row, s: Node, t: Node) where s < t over on(r, s) and on(r, t) per s, t
+candidates three(r: Row, s: Node, t: Node, u: Node) where s < t and t < u over on(r, s) and on(r, t) and on(r, u) per s, t, u
+"""
+LATENT = """
+domain Node = open
+entity Row { latent kind : 1..2 }
+predict relation value(r: Row, n: Node) : 0..2
+template prior(r: Row, n: Node) over value(r, n) per n
+template of_kind(r: Row, n: Node) over r.kind, value(r, n) per n
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "code"),
+    [
+        (TRIPLES, {}, "E397"),
+        (TEXT.replace("per s, t", "per s, t l1 0"), {}, "E399"),
+        (LATENT, {}, "E307"),
+        (TEXT, {"activate": "all"}, "E305"),
+        (TEXT, {"score": "luck"}, "E305"),
+        (TEXT, {"alpha": 1.5}, "E305"),
+        (TEXT, {"early_stop": 1.0}, "E305"),
+        (TEXT, {"tests": 0}, "E305"),
+        (TEXT, {"inference": "dual"}, "E305"),
+    ],
+)
+def test_what_it_refuses(text, settings, code):
+    model = relcrf.parse(text)
+    tables = {"row": {"id": [0, 1]}, "value": rows(2)["value"]}
+    if "on(" in text:
+        tables = {"row": {"id": [0, 1]}, "on": {"r": [0, 1, 1], "n": ["n0", "n1", "n2"]}}
+    with pytest.raises(UsageError) as caught:
+        api.fit(model, model.ground(relcrf.Dataset(tables)), "grafting", **settings)
+    assert caught.value.diagnostics[0].code == code
+
+
+def test_a_graph_in_pieces_is_refused(world):
+    model, grounding = world
+    with pytest.raises(UsageError) as caught:
+        api.fit(model, grounding, "grafting", executor=SerialExecutor())
+    assert caught.value.diagnostics[0].code == "E309"

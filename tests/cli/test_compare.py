@@ -1,0 +1,72 @@
+"""The command `relcrf compare`: a row for each backend, a picture, and what it says to mistakes."""
+
+import sys
+
+import pytest
+from tables import write_tables
+
+from relcrf.resources import shipped
+
+WEBKB = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    """A model that only some backends take, and its tables."""
+    folder = tmp_path_factory.mktemp("chain")
+    e = [{"id": k, "d": "xxy"[k % 3]} for k in range(30)]
+    write_tables(folder / "data", e=e, r=[{"a": k, "b": k + 1} for k in range(29)])
+    model = folder / "model.rcrf"
+    model.write_text(
+        "domain D = { x, y } entity E { predict d : D } relation R(a: E, b: E) template p(e: E) over e.d\n"
+        "template three(a: E, b: E, c: E) where R(a, b) and R(b, c) over a.d == b.d and b.d == c.d\n"
+    )
+    return model, folder / "data"
+
+
+def test_a_table_and_a_plot(relcrf_, chain, tmp_path):
+    model, data = chain
+    picture = tmp_path / "new" / "compare.png"
+    ask = ("compare", model, "--data", data, "--backends", "ess,pseudo", "--jobs", 2, "--plot", picture)
+    code, out, err = relcrf_(*ask, "--hide", "0.3")
+    assert code == 0, err
+    assert "pseudo *" in out and "E302" in out
+    assert "MiB" in out and "least log-loss" in err and "draws of the labels" in err
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_object_for_machines(relcrf_json, chain):
+    model, data = chain
+    code, found = relcrf_json("compare", model, "--data", data, "--backends", "ess,pseudo", "--folds", 2, "--exact", 3)
+    assert code == 0 and list(found["backends"]) == ["ess", "pseudo"]
+    assert found["backends"]["ess"]["error"]["code"] == "E302"
+    assert found["backends"]["pseudo"]["exactness"]["parts"] <= 3
+    of = found["attributes"]["E.d"]
+    assert of["best"] == "pseudo" and set(of["backends"]) == {"majority", "pseudo"}
+    gap = of["backends"]["majority"]["against_best"]["log_loss"]
+    assert gap["low"] <= gap["value"] <= gap["high"] and len(gap["over_folds"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("--backends", ","), "E354"),
+        (("--backends", "local,ass"), "E301"),
+        (("--set", "l2=many"), "E305"),
+        (("--jobs", "0"), "E300"),
+        (("--plot", "compare.txt"), "E312"),
+        (("--split", "hide=2"), "E349"),
+    ],
+)
+def test_mistakes(relcrf_, web, arguments, error):
+    code, out, err = relcrf_("compare", WEBKB, "--data", web, *arguments)
+    assert (code, out, err.count("error[")) == (2, "", 1), err
+    assert error in err
+
+
+def test_matplotlib_that_is_missing(relcrf_, web, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "matplotlib.figure", raising=False)
+    code, _, err = relcrf_("compare", WEBKB, "--data", web, "--plot", tmp_path / "new" / "compare.png")
+    assert (code, err.count("error[")) == (2, 1) and "E351" in err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,117 @@
+"""The command `relcrf cv`: its tables, its answer for machines, its files, and what it says to mistakes."""
+
+import pytest
+from tables import write_tables
+
+from relcrf.backends.local import LocalBackend
+from relcrf.resources import shipped
+
+WEBKB = shipped("models", "webkb.rcrf")
+NAME = "Page.category"
+
+
+def test_tables_for_people(relcrf_, web):
+    code, out, err = relcrf_("cv", WEBKB, "--data", web, "--split", "by=Page.school", "--backend", "ess")
+    assert code == 0, err
+    assert "48 labels held out in 3 rounds" in out and "ess - local" in out and "macro f1" in out
+    assert "pr auc" not in out, "there are five states"
+    assert "with a label of the training" in out and "labelled neighbour" in out
+    assert "labels that are connected are not independent" in err
+
+
+def test_one_object_for_machines(relcrf_json, web, tmp_path):
+    ask = ("cv", WEBKB, "--data", web, "--backend", "ess", "--backend", "pseudo", "--split", "snowball", "--folds", 2)
+    code, found = relcrf_json(*ask, "--repeats", 2, "--seed", 3, "--out", tmp_path)
+    assert code == 0 and found["backends"] == ["ess", "pseudo"] and found["rounds_found"] == 0
+    assert [one["name"] for one in found["rounds"]] == ["1.1", "1.2", "2.1", "2.2"]
+    assert set(found["attributes"][NAME]["relational_gain"]) == {"ess", "pseudo"}
+    assert found["attributes"][NAME]["systems"]["ess"]["pr_auc"]["value"] is None
+    assert len(list(tmp_path.glob("*/round-*/Page.category.csv"))) == 12
+    code, again = relcrf_json(*ask, "--repeats", 2, "--seed", 3, "--out", tmp_path)
+    assert (code, again["rounds_found"]) == (0, 12)
+    assert again["attributes"] == found["attributes"]
+
+
+def test_what_is_held_out_by_default(relcrf_json, web, tmp_path):
+    ask = ("cv", WEBKB, "--backend", "local")
+    code, found = relcrf_json(*ask, "--data", web)
+    assert (code, found["split"], len(found["rounds"])) == (0, "random", 5)
+    manifest = tmp_path / "dataset.toml"
+    tables = "".join(f'[tables.{name}]\nfile = "{name}.csv"\n' for name in ("page", "page_words", "link"))
+    for name in ("page", "page_words", "link"):
+        (tmp_path / f"{name}.csv").write_text((web / f"{name}.csv").read_text())
+    manifest.write_text(f'{tables}[split]\ncolumn = "school"\nhold = ["s1"]\n')
+    code, found = relcrf_json(*ask, "--data", manifest)
+    assert (found["split"], [one["name"] for one in found["rounds"]]) == ("school", ["s1"])
+    code, found = relcrf_json(*ask, "--data", manifest, "--folds", 3)
+    assert (found["split"], len(found["rounds"])) == ("random", 3)
+
+
+def test_a_share_is_hidden(relcrf_json, web):
+    ask = ("cv", WEBKB, "--data", web, "--backend", "local")
+    code, found = relcrf_json(*ask, "--hide", "0.25", "--repeats", 3)
+    assert code == 0 and [one["name"] for one in found["rounds"]] == ["1.hidden", "2.hidden", "3.hidden"]
+    assert all(10 <= one["held_out"] <= 14 for one in found["rounds"])
+    code, found = relcrf_json(*ask, "--hide", "category=0.25")
+    assert code == 0 and found["split"] == "0.25 of category hidden"
+
+
+def test_settings_of_one_come_before_those_of_all(relcrf_json, web):
+    ask = ("cv", WEBKB, "--data", web, "--split", "folds=2")
+    plain = relcrf_json(*ask, "--set", "l2=7")[1]["attributes"][NAME]["systems"]
+    both = relcrf_json(*ask, "--set", "ess.l2=7", "--set", "l2=2")[1]["attributes"][NAME]["systems"]
+    other = relcrf_json(*ask, "--set", "local.l2=7")[1]["attributes"][NAME]["systems"]
+    assert plain["ess"] == both["ess"] != other["ess"]
+    assert plain["local"] == both["local"] != other["local"], "the baseline takes no settings but its own"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "error"),
+    [
+        (("--split", "component", "--folds", "100"), 3, "E352"),
+        (("--split", "time=Page.school"), 3, "E352"),
+        (("--split", "by=Page.school", "--repeats", "2"), 2, "E352"),
+        (("--split", "by=Page.scool"), 3, "E212"),
+        (("--split", "every=3"), 2, "E349"),
+        (("--split", "random", "--folds", "1"), 2, "E349"),
+        (("--split", "random", "--hide", "0.1"), 2, "E349"),
+        (("--hide", "2"), 2, "E349"),
+        (("--hide", "Link=0.1"), 2, "E310"),
+        (("--backend", "majority"), 2, "E301"),
+        (("--set", "ess.with=1"), 2, "E304"),
+        (("--set", "dense.l2=1"), 2, "E306"),
+        (("--hide", "0.001"), 3, "E226"),
+    ],
+)
+def test_mistakes(relcrf_, web, arguments, exit_code, error):
+    code, out, err = relcrf_("cv", WEBKB, "--data", web, *arguments)
+    assert (code, out, err.count("error[")) == (exit_code, "", 1), err
+    assert error in err
+
+
+def test_a_folder_of_other_answers(relcrf_, web, tmp_path):
+    ask = ("cv", WEBKB, "--data", web, "--backend", "local", "--split", "folds=2", "--out", tmp_path)
+    assert relcrf_(*ask)[0] == 0
+    code, _, err = relcrf_(*ask, "--set", "l2=3")
+    assert (code, err.count("error[")) == (2, 1) and "E353" in err
+    code, _, err = relcrf_(*ask)
+    assert code == 0 and "2 rounds were in" in err
+
+
+def test_ctrl_c_says_how_to_go_on(relcrf_, web, tmp_path, monkeypatch):
+    def interrupt(self, problem, monitor):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalBackend, "fit", interrupt)
+    code, out, err = relcrf_("cv", WEBKB, "--data", web, "--out", tmp_path / "new")
+    assert (code, out) == (130, "") and "go on with the same command" in err
+
+
+def test_names_in_the_data_are_only_seen(relcrf_, tmp_path):
+    model = tmp_path / "model.rcrf"
+    model.write_text("domain D = open entity E { predict d : D } template t(e: E) over e.d")
+    rows = [{"id": f"k{k}", "d": "[bold]x" if k % 2 else "\x1b[31my", "part": f"[red]p\x1b{k % 2}"} for k in range(20)]
+    write_tables(tmp_path / "data", e=rows)
+    code, out, err = relcrf_("cv", model, "--data", tmp_path / "data", "--split", "by=part", "--backend", "local")
+    assert code == 0, err
+    assert "\x1b" not in out and "20 labels" in out

@@ -1,0 +1,182 @@
+"""The commands explain, weights and diff."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture(scope="module")
+def run(web, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "web"
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), "ess").save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def other(web, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "other"
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), "local", l2=3.0).save(folder)
+    return folder
+
+
+def test_explain_says_what_adds_up(run, web, relcrf_json, tmp_path):
+    picture = tmp_path / "p5.svg"
+    code, found = relcrf_json("explain", run, "Page/p5", "--data", web, "--depth", "2", "--picture", picture)
+    assert code == 0
+    assert found["variable"] == "Page(p5).category"
+    total = sum(one["amount"] for one in found["contributions"]) + found["remainder"]
+    assert total == pytest.approx(found["log_odds"], abs=1e-9)
+    assert found["remainder"] == pytest.approx(0.0, abs=1e-9)
+    assert sum(found["by_template"].values()) == pytest.approx(found["log_odds"], abs=1e-9)
+    odds = np.log(found["probabilities"][found["answer"]] / found["probabilities"][found["against"]])
+    assert found["log_odds"] == pytest.approx(odds, abs=1e-9)
+    assert found["flips"]["single"]
+    assert found["truth"] is None
+    assert picture.stat().st_size > 5000
+
+
+def test_the_printed_lines_add_up(run, web, relcrf_):
+    code, out, _ = relcrf_("explain", run, "Page/p5.category", "--data", web, "--top", "2", "--no-flips")
+    assert code == 0
+    amounts = [
+        float(line.split("│")[3]) for line in out.splitlines() if line.startswith("│") and line.split("│")[3].strip()
+    ]
+    assert sum(amounts[:-1]) == pytest.approx(amounts[-1], abs=5e-4)
+    assert "more" in out
+    assert "single changes" not in out
+
+
+def test_the_answer_against_another_and_what_flips_it(run, web, relcrf_, relcrf_json):
+    _, first = relcrf_json("explain", run, "Page/p1", "--data", web)
+    against = min(first["probabilities"], key=first["probabilities"].get)
+    code, out, _ = relcrf_("explain", run, "Page/p1", "--data", web, "--against", against, "--depth", "2")
+    assert code == 0
+    assert f"is {first['answer']}" in out
+    assert f"and not {against}" in out
+    assert f"in the data it is {first['truth']}" in out
+    assert "single changes, inferred anew" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("Page/nobody",), "E313"),
+        (("Pages/p5",), "E313"),
+        (("Page/p5", "--against", "nonsense"), "E356"),
+        (("Page/p5", "--picture", "p5.txt"), "E312"),
+        (("Page/p5", "--set", "nonsense=1"), "E304"),
+        (("Page/p5", "--depth", "9"), "E300"),
+        (("Page/p5", "--hold", "s1"), "E341"),
+    ],
+)
+def test_mistakes_are_one_diagnostic(run, web, relcrf_json, words, code):
+    status, found = relcrf_json("explain", run, *words, "--data", web)
+    assert status == 2
+    assert [error["code"] for error in found["errors"]] == [code]
+
+
+def test_names_from_data_are_escaped(run, web, relcrf_, tmp_path, relcrf_json):
+    folder = tmp_path / "web"
+    folder.mkdir()
+    for name in ("page", "page_words", "link"):
+        (folder / f"{name}.csv").write_text((web / f"{name}.csv").read_text().replace("p5", "[bold]p5\x1b[31m"))
+    code, out, _ = relcrf_("explain", run, "Page/[bold]p5\x1b[31m", "--data", folder)
+    assert code == 0
+    assert "[bold]p5\\x1b[31m" in out
+    assert "\x1b[31m" not in out
+
+
+def test_weights_are_named_sorted_and_filtered(run, web, relcrf_json, tmp_path):
+    code, found = relcrf_json("weights", run, "--template", "word", "--key", "w[01]", "--min-support", "1")
+    assert code == 0
+    sizes = [abs(row["weight"]) for row in found["shown"]]
+    assert sizes == sorted(sizes, reverse=True)
+    assert {row["template"] for row in found["shown"]} == {"word"}
+    assert {row["key"] for row in found["shown"]} == {"w0", "w1"}
+    assert min(row["support"] for row in found["shown"]) >= 1
+    out = tmp_path / "all.csv"
+    code, found = relcrf_json("weights", run, "--data", web, "--sort", "z", "--top", "3", "--csv", out)
+    assert code == 0
+    assert len(found["shown"]) == 3
+    for row in found["shown"]:
+        assert row["z"] == pytest.approx(row["weight"] / row["standard_error"])
+    assert found["gradient"] < 0.01
+    header, *lines = out.read_text().splitlines()
+    assert header == "template,key,feature,pattern,weight,standard_error,z,support"
+    assert len(lines) == found["selected"] == found["weights"]
+
+
+def test_weights_in_words(run, web, relcrf_):
+    code, out, err = relcrf_("weights", run, "--data", web, "--split", "school", "--hold", "s1")
+    assert code == 0
+    assert "standard error" in out
+    assert "by the observed information, exact" in err
+    assert "not the data that it was trained on" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(("--template", "wrod"), "E316"), (("--sort", "z"), "E358"), (("--csv", "weights.txt"), "E312")]
+)
+def test_mistakes_about_weights(run, relcrf_json, words, code):
+    status, found = relcrf_json("weights", run, *words)
+    assert status == 2
+    assert [error["code"] for error in found["errors"]] == [code]
+
+
+def test_no_standard_errors_where_no_exact_likelihood_was_maximised(web, relcrf_json, tmp_path):
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), "pseudo").save(tmp_path / "run")
+    status, found = relcrf_json("weights", tmp_path / "run", "--data", web)
+    assert status == 2
+    assert found["errors"][0]["code"] == "E357"
+
+
+def test_diff_of_two_runs(run, other, web, relcrf_json, relcrf_):
+    code, found = relcrf_json("diff", run, other, "--data", web, "--top", "2")
+    assert code == 0
+    assert found["settings"]["backend"] == ["ess", "local"]
+    assert found["settings"]["l2"] == [1.0, 3.0]
+    assert found["model"] == []
+    assert len(found["weights"]) == 2
+    assert 0.5 < found["answers"]["same"]["Page.category"] <= 1.0
+    assert found["answers"]["queries"] == {"Page.category": 12}
+    assert found["answers"]["edges"] == 0.0, "local has none"
+    assert found["structure"] is None
+    code, out, _ = relcrf_("diff", run, other)
+    assert code == 0
+    assert "model: the same" in out
+    assert "the weights of both correlate by" in out
+    code, found = relcrf_json("diff", run, run)
+    assert found["weights"][0]["first"] == found["weights"][0]["second"]
+
+
+@pytest.mark.skipif(
+    "RELCRF_DATA" not in os.environ, reason="needs the real Cora tables, in the folder that RELCRF_DATA names"
+)
+def test_one_page_of_cora_in_under_a_second(monkeypatch):
+    """After loading; on a machine that nothing else runs on it is a tenth."""
+    monkeypatch.syspath_prepend(Path(MODEL).parent.parent / "datasets")
+    from real import cora
+
+    data = relcrf.Dataset(cora())
+    fit = relcrf.load(Path(MODEL).parent / "cora.rcrf").fit(data, "ess", max_iterations=20)
+    grounding = fit.ground(data)
+    hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.3
+    fit.explain(grounding, "Paper/3", hidden=hidden, depth=2)  # kernels are compiled
+    seconds = []
+    for paper in np.flatnonzero(hidden)[:10]:
+        started = time.perf_counter()
+        found = fit.explain(grounding, f"Paper/{grounding.arguments(grounding.blocks[0])[0][paper]}", hidden=hidden)
+        seconds.append(time.perf_counter() - started)
+        total = sum(one.amount for one in found.contributions) + found.remainder
+        assert total == pytest.approx(found.log_odds, abs=1e-9)
+        assert json.dumps(found.by_template())
+    assert np.median(seconds) < 1.0

@@ -1,0 +1,190 @@
+"""Backends beside each other: the same rounds, refusals and crashes in their rows, exact answers as judge."""
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf.backends.base import Monitor
+from relcrf.backends.problems import training_problem
+from relcrf.backends.registry import make
+from relcrf.errors import UsageError
+from relcrf.evaluation.comparison import compare
+from relcrf.evaluation.cross_validation import cross_validate
+from relcrf.evaluation.exact_judge import JOINT_BITS, MOST_VARIABLES, draw, exactness
+from relcrf.graph.adjacency import neighbours
+from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.inference.enumeration import Enumeration
+from relcrf.resources import shipped
+
+NAME = "Page.category"
+
+THREES = """
+domain D = { x, y }
+entity E { predict d : D }
+relation R(a: E, b: E)
+template p(e: E) over e.d
+template three(a: E, b: E, c: E) where R(a, b) and R(b, c) over a.d == b.d and b.d == c.d
+"""
+
+
+@pytest.fixture(scope="module")
+def grounding(tmp_path_factory):
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    return model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"))))
+
+
+@pytest.fixture(scope="module")
+def found(grounding):
+    return compare(
+        grounding,
+        ["local", "ess", "pseudo"],
+        "by=Page.school",
+        jobs=2,
+        parts=5,
+        settings={"ess": {"l2": 0.5}},
+    )
+
+
+def test_the_same_as_cross_validation(grounding, found):
+    other = cross_validate(grounding, ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
+    for name in ("majority", "local", "ess"):
+        for one, two in zip(found.results.answers[name], other.results.answers[name], strict=True):
+            np.testing.assert_allclose(one.judged[NAME].probabilities, two.judged[NAME].probabilities, atol=1e-9)
+
+
+def test_a_row_each(found):
+    whole = found.as_dict()
+    assert list(whole["backends"]) == ["local", "ess", "pseudo"]
+    of = whole["attributes"][NAME]
+    losses = {name: of["backends"][name]["log_loss"]["value"] for name in whole["backends"]}
+    assert of["best"] == min(losses, key=losses.get)
+    for name, row in of["backends"].items():
+        gap = row["against_best"]["log_loss"]
+        assert gap["value"] == pytest.approx(row["log_loss"]["value"] - losses[of["best"]])
+        assert name != of["best"] or (gap["low"], gap["high"]) == (0.0, 0.0)
+    for row in whole["backends"].values():
+        assert row["status"] == "converged" and row["seconds_learn"] > 0 and row["error"] is None
+        assert 2**27 < row["bytes_before"] < row["bytes_peak"] < 2**33
+        assert row["exactness"]["parts"] == 5 <= row["exactness"]["variables"]
+    assert whole["backends"]["local"]["exactness"]["divergence"] < 1e-9
+    assert whole["backends"]["pseudo"]["exactness"]["largest"] < 1e-9, "auto is exact on what is small"
+
+
+def test_who_refuses_has_a_row():
+    e = pd.DataFrame({"id": range(30), "d": ["x", "x", "y"] * 10})
+    r = pd.DataFrame({"a": range(29), "b": range(1, 30)})
+    grounding = relcrf.parse(THREES).ground(relcrf.Dataset({"e": e, "r": r}))
+    found = compare(grounding, ["ess", "pseudo"], "random", jobs=2)
+    assert found.outcomes["ess"].problem.code == "E302"
+    assert found.outcomes["ess"].status.startswith("E302: backend 'ess' takes factors over at most two")
+    assert found.outcomes["pseudo"].status == "converged" and found.best("E.d") == "pseudo"
+    assert set(found.results.answers) == {"majority", "pseudo"}
+    whole = found.as_dict()["backends"]["ess"]
+    assert whole["error"]["code"] == "E302" and whole["seconds_learn"] is None
+    nobody = compare(grounding, ["ess"], "random")
+    assert nobody.best("E.d") == "majority"
+
+
+def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
+    """A stranger's backend, found by its entry point in the processes as well."""
+    package = tmp_path / "strangers.py"
+    package.write_text(
+        "import os, time\nfrom relcrf.backends.local import LocalBackend\n"
+        "class Dying(LocalBackend):\n    name = 'dying'\n    def fit(self, problem, monitor):\n        os._exit(9)\n"
+        "class Endless(LocalBackend):\n    name = 'endless'\n    def fit(self, problem, monitor):\n        time.sleep(600)\n"
+    )
+    info = tmp_path / "strangers-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: strangers\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[relcrf.backends]\ndying = strangers:Dying\nendless = strangers:Endless\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    found = compare(grounding, ["dying", "endless", "local"], "random", jobs=3, limit=20.0, parts=0)
+    assert found.outcomes["dying"].problem.code == "E355" and "died" in found.outcomes["dying"].status
+    assert found.outcomes["endless"].status == "E355: backend 'endless' was stopped after 20 seconds"
+    assert found.outcomes["local"].status == "converged"
+    sys.modules.pop("strangers", None)
+
+
+def test_what_cannot_be_compared(grounding):
+    for backends, jobs, code in (([], 1, "E354"), (["ess"], 0, "E354"), (["ass"], 1, "E301")):
+        with pytest.raises(UsageError, match=code):
+            compare(grounding, backends, jobs=jobs)
+    with pytest.raises(UsageError, match="E304"):
+        compare(grounding, ["local"], settings={"local": {"width": 2}})
+
+
+@pytest.fixture(scope="module")
+def problem(grounding):
+    return training_problem(grounding)
+
+
+def test_parts_are_small_connected_and_apart(problem):
+    chosen, parts = draw(problem, 6, 0)
+    labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
+    assert parts >= 3 and not (chosen & ~labelled).any()
+    roles = np.where(chosen, Role.FREE, Role.CLAMPED).astype(np.int8)
+    graph = reduce_graph(problem.graph, roles, problem.states)
+    sizes = component_sizes(graph)
+    assert len(sizes) == parts and max(sizes) <= MOST_VARIABLES
+    assert max(sizes) * np.log2(5) <= JOINT_BITS
+    other, _ = draw(problem, 6, 1)
+    assert not np.array_equal(chosen, other)
+    np.testing.assert_array_equal(chosen, draw(problem, 6, 0)[0])
+
+
+def component_sizes(graph):
+    of = np.arange(graph.n_nodes)
+    for _ in range(graph.n_nodes):
+        for a, b in graph.edges:
+            of[a] = of[b] = min(of[a], of[b])
+    return np.unique(of, return_counts=True)[1].tolist()
+
+
+@pytest.mark.parametrize("backend", ["ess", "chow-liu", "dense", "local"])
+def test_the_judge_is_right(problem, backend):
+    """Against enumeration of one part, by hand."""
+    system = make(backend)
+    learned = system.fit(problem, Monitor())
+    chosen, parts = draw(problem, 1, 3)
+    assert parts == 1 and chosen.sum() >= 4
+    found = exactness(system, learned, problem, chosen, parts)
+    labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
+    roles = np.where(chosen, Role.FREE, np.where(labelled, Role.CLAMPED, Role.ABSENT)).astype(np.int8)
+    graph = reduce_graph(problem.graph, roles, problem.states)
+    truth = Enumeration(graph.scopes).marginals(graph.potentials(learned.vectors["weights"])).nodes
+    said = system.infer(replace(problem, roles=roles), learned.vectors).marginals
+    assert found.largest == pytest.approx(np.abs(truth - said).max(), abs=1e-9)
+    assert found.divergence == pytest.approx((truth * np.log(truth / said)).sum() / chosen.sum(), abs=1e-9)
+    assert found.variables == chosen.sum()
+    if backend == "local":
+        assert found.divergence < 1e-9, "its weights of pairs are 0"
+    if backend == "ess":
+        assert found.largest > 1e-4, "the part has cycles, which a forest leaves out"
+
+
+def test_repeated_rows_have_a_part_each():
+    model = relcrf.load(shipped("models", "sensors.rcrf"))
+    rng = np.random.default_rng(0)
+    moments = pd.DataFrame({"id": [f"t{k}" for k in range(6)]})
+    reading = pd.DataFrame([(f"t{k}", f"s{s}", int(rng.integers(1, 6))) for k in range(6) for s in range(30)])
+    reading.columns = ["m", "s", "value"]
+    grounding = model.ground(relcrf.Dataset({"moment": moments, "reading": reading}))
+    problem = training_problem(grounding)
+    chosen, parts = draw(problem, 20, 0)
+    assert parts == 6
+    assert np.count_nonzero(chosen.reshape(6, 30), axis=1).max() <= JOINT_BITS / np.log2(5)
+
+
+def test_neighbours(grounding):
+    adjacency = neighbours(grounding.graph)
+    dense = adjacency.toarray()
+    assert (dense == dense.T).all() and not dense.diagonal().any()
+    (links,) = [group for group in grounding.graph.groups if len(group.scope) == 2]
+    wanted = {(int(a), int(b)) for a, b in zip(*links.scope, strict=True)}
+    assert set(zip(*map(list, dense.nonzero()), strict=True)) == wanted | {(b, a) for a, b in wanted}

@@ -1,0 +1,201 @@
+"""Cross-validation: the figures are those of fits by hand, hidden labels and later times are not seen, rounds are resumed."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.backends import ess
+from relcrf.data.splits import read_hidden, read_protocol
+from relcrf.errors import UsageError
+from relcrf.evaluation.cross_validation import cross_validate
+from relcrf.evaluation.splits import rounds_of
+from relcrf.evaluation.trials import Exam, answer, by_frequency
+from relcrf.graph.reduction import Role
+from relcrf.resources import shipped
+
+NAME = "Page.category"
+
+
+@pytest.fixture(scope="module")
+def web(tmp_path_factory):
+    model = relcrf.load(shipped("models", "webkb.rcrf"))
+    return model, model.ground(relcrf.Dataset(small_web(tmp_path_factory.mktemp("web"))))
+
+
+@pytest.fixture(scope="module")
+def found(web):
+    return cross_validate(web[1], ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
+
+
+def test_figures_are_those_of_fits_by_hand(web, found):
+    model, grounding = web
+    assert list(found.results.answers) == ["majority", "local", "ess"]
+    right, log_loss, n = 0.0, 0.0, 0
+    for one, said in zip(found.rounds, found.results.answers["ess"], strict=True):
+        fit = api.fit(model, grounding, "ess", hidden=one.held, l2=0.5)
+        predicted = api.predict(fit, grounding, hidden=one.held)
+        score = predicted.score(among=one.held)
+        n, right, log_loss = n + score.n, right + score.n * score.accuracy, log_loss - score.n * score.log_likelihood
+        among = np.isin(predicted.variables(), said.variables[NAME])
+        np.testing.assert_allclose(said.judged[NAME].probabilities, predicted.probabilities()[among])
+        assert said.learned_from == 48 - score.n
+    figures = found.results.figures("ess", NAME)
+    assert (figures["accuracy"].value, figures["log_loss"].value) == pytest.approx((right / n, log_loss / n))
+    assert figures["log_loss"].spread > 0
+    for figure in (figures["accuracy"], figures["log_loss"], figures["roc_auc"]):
+        assert figure.interval[0] <= figure.value <= figure.interval[1]
+
+
+def test_the_gain_is_that_of_each_label(found):
+    results = found.results
+    gain = results.differences("ess", "local", NAME)["log_loss"]
+    figures = {name: results.figures(name, NAME)["log_loss"] for name in ("ess", "local")}
+    assert gain.value == pytest.approx(figures["ess"].value - figures["local"].value)
+    assert gain.value < 0 and gain.interval[0] < gain.value < gain.interval[1]
+    assert gain.interval[1] - gain.interval[0] < np.diff(figures["ess"].interval) + np.diff(figures["local"].interval)
+    rounds = [
+        float((one.judged[NAME].of_items["log_loss"] - two.judged[NAME].of_items["log_loss"]).mean())
+        for one, two in zip(results.answers["ess"], results.answers["local"], strict=True)
+    ]
+    assert np.mean(gain.over_folds) == pytest.approx(np.mean(rounds))
+
+
+def test_ranks_are_compared_within_a_round(found):
+    results = found.results
+    rounds = [(len(one.judged[NAME].truth), one.judged[NAME].measures()["roc_auc"]) for one in results.answers["ess"]]
+    wanted = sum(n * value for n, value in rounds) / sum(n for n, _ in rounds)
+    assert results.figures("ess", NAME)["roc_auc"].value == pytest.approx(wanted)
+    assert results.figures("majority", NAME)["roc_auc"].value == 0.5
+
+
+def test_the_majority_counts_what_is_learned_from(web):
+    _, grounding = web
+    exam = Exam.of(grounding, rounds_of(grounding, read_protocol("random", 3)))
+    said = by_frequency(exam, exam.rounds[0])
+    known = grounding.states[(grounding.states >= 0) & ~exam.rounds[0].held]
+    wanted = np.bincount(known, minlength=5) + 1
+    np.testing.assert_allclose(said.judged[NAME].probabilities[0], wanted / wanted.sum())
+
+
+def test_hidden_labels_are_not_learned_from(web):
+    _, grounding = web
+    rounds = rounds_of(grounding, read_protocol("random", 3))
+    turned = replace(grounding, states=np.where(rounds[0].held, 0, grounding.states))
+    system = ess.EssBackend()
+    said = [answer(Exam.of(g, rounds), rounds[0], system)[0].judged[NAME] for g in (grounding, turned)]
+    np.testing.assert_array_equal(said[0].probabilities, said[1].probabilities)
+    assert not np.array_equal(said[0].truth, said[1].truth)
+
+
+def test_the_future_is_not_there():
+    """A chain in time: what comes later is neither learned from nor evidence, though linked."""
+    model = relcrf.parse(
+        "domain D = { x, y } entity E { predict d : D } relation Next(a: E, b: E) template p(e: E) over e.d\n"
+        "template n(a: E, b: E) where Next(a, b) over a.d == b.d"
+    )
+    keys = [f"k{k:02d}" for k in range(40)]
+    e = pd.DataFrame({"id": keys, "d": ["x", "x", "y", "y"] * 10, "t": range(40)})
+    grounding = model.ground(relcrf.Dataset({"e": e, "next": pd.DataFrame({"a": keys[:-1], "b": keys[1:]})}))
+    first = rounds_of(grounding, read_protocol("time=t", 3))[0]
+    exam = Exam.of(grounding, [first])
+    assert (exam.learning(first).roles[20:] == Role.ABSENT).all()
+    assert (exam.asking(first).roles == np.repeat([Role.CLAMPED, Role.FREE, Role.ABSENT], [10, 10, 20])).all()
+    later = np.arange(40) >= 20
+    turned = replace(grounding, states=np.where(later, 1 - grounding.states, grounding.states))
+    said = [answer(Exam.of(g, [first]), first, ess.EssBackend())[0].judged["E.d"] for g in (grounding, turned)]
+    np.testing.assert_array_equal(said[0].probabilities, said[1].probabilities)
+
+
+def test_rounds_that_are_there_are_not_asked_for_again(web, tmp_path, monkeypatch):
+    _, grounding = web
+    out = tmp_path / "answers"
+    fit, count = ess.EssBackend.fit, []
+
+    def interrupted(self, problem, monitor):
+        count.append(1)
+        if len(count) == 3:
+            raise KeyboardInterrupt
+        return fit(self, problem, monitor)
+
+    monkeypatch.setattr(ess.EssBackend, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cross_validate(grounding, ["ess"], "random", folder=out)
+    assert len(list(out.glob("ess/round-*"))) == 2 and len(list(out.glob("local/round-*"))) == 5
+    found = cross_validate(grounding, ["ess"], "random", folder=out)
+    assert (found.found, len(count)) == (7, 6)
+    whole = cross_validate(grounding, ["ess"], "random")
+    for one, other in zip(found.results.answers["ess"], whole.results.answers["ess"], strict=True):
+        np.testing.assert_array_equal(one.judged[NAME].probabilities, other.judged[NAME].probabilities)
+        np.testing.assert_array_equal(one.judged[NAME].truth, other.judged[NAME].truth)
+        assert (one.round, one.learned_from, one.converged) == (other.round, other.learned_from, other.converged)
+
+
+def test_tables_of_predictions(web, tmp_path):
+    _, grounding = web
+    found = cross_validate(grounding, [], "by=school", folder=tmp_path)
+    table = pd.read_csv(tmp_path / "local" / "round-01" / f"{NAME}.csv")
+    assert list(table.columns[:3]) == ["variable", "truth", "predicted"] and table.columns[-1] == "id"
+    assert len(table) == len(found.results.answers["local"][0].judged[NAME].truth)
+    np.testing.assert_allclose(table.filter(like="p_").sum(axis=1), 1.0)
+    block = grounding.blocks[0]
+    assert list(table["id"]) == list(grounding.arguments(block)[0][table["variable"]])
+    assert list(table["truth"]) == [block.values[k] for k in grounding.states[table["variable"]]]
+
+
+@pytest.mark.parametrize("harm", ["settings", "split", "facts", "table"])
+def test_answers_of_something_else(web, tmp_path, harm):
+    _, grounding = web
+    split, chosen = "folds=2", {}
+    cross_validate(grounding, [], split, folder=tmp_path)
+    if harm == "settings":
+        chosen = {"local": {"l2": 3.0}}
+    elif harm == "split":
+        split = "folds=2,seed=1"
+    elif harm == "facts":
+        (tmp_path / "local" / "round-01" / "round.json").write_text("{")
+    else:
+        (tmp_path / "local" / "round-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")
+    with pytest.raises(UsageError, match="E353"):
+        cross_validate(grounding, [], split, folder=tmp_path, settings=chosen)
+
+
+def test_links_are_predicted():
+    """People of one town know each other; hidden links and hidden absences are asked for, the rest is evidence."""
+    model = relcrf.parse(
+        "domain Town = { a, b } entity P { town : Town } predict relation Knows(x: P, y: P) where x != y\n"
+        "template prior(x: P, y: P) over Knows(x, y) template same(x: P, y: P) where x.town == y.town over Knows(x, y)\n"
+        "template back(x: P, y: P) where x < y over Knows(x, y) == Knows(y, x)"
+    )
+    rng = np.random.default_rng(0)
+    town = ["a" if k % 2 else "b" for k in range(24)]
+    knows = [
+        (x, y) for x in range(24) for y in range(24) if x < y and rng.random() < (0.7 if town[x] == town[y] else 0.05)
+    ]
+    both = pd.DataFrame(knows + [(y, x) for x, y in knows], columns=["x", "y"])
+    data = {"p": pd.DataFrame({"id": range(24), "town": town}), "knows": both}
+    grounding = model.ground(relcrf.Dataset(data))
+    found = cross_validate(grounding, ["ess"], read_hidden("Knows=0.2"))
+    figures = {name: found.results.figures(name, "Knows") for name in found.results.answers}
+    assert figures["ess"]["pr_auc"].value > figures["local"]["pr_auc"].value > figures["majority"]["pr_auc"].value + 0.2
+    assert found.leaks.transductive and found.results.clusters("Knows").what == "components"
+    table = found.results.table()
+    assert len(table) == 3 * 7 and set(table["attribute"]) == {"Knows"}
+
+
+def test_majority_is_no_backend(web):
+    with pytest.raises(UsageError, match="E301"):
+        cross_validate(web[1], ["majority"])
+
+
+def test_as_a_dictionary(found):
+    whole = found.as_dict()
+    of = whole["attributes"][NAME]
+    assert (of["n"], of["resampled"]) == (48, "labels")
+    assert set(of["systems"]) == {"majority", "local", "ess"} and set(of["relational_gain"]) == {"ess"}
+    assert [one["held_out"] for one in whole["rounds"]] == [16, 16, 16]
+    assert whole["leaks"]["transductive"] is True and len(whole["leaks"]["in_words"]) >= 2

@@ -1,0 +1,375 @@
+"""Explanations against enumeration: they add up, they are what removing a thing does, and flips flip."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from graphs import joint_score
+
+import relcrf
+from relcrf.api import Fit
+from relcrf.errors import UsageError
+from relcrf.evaluation.explanation import Case
+from relcrf.report import neighbourhood
+
+MODEL = """
+domain Topic = { a, b, c }
+domain Word = open
+domain Colour = { red, green }
+entity Page {
+    predict topic : Topic
+    words : bag of Word
+    colour : Colour
+    long : bool
+}
+relation Link(x: Page, y: Page)
+template prior(p: Page) over p.topic
+template word(p: Page, w: Word) where w in p.words over p.topic per w
+template colour(p: Page) over p.topic per p.colour
+template long(p: Page) where p.long over p.topic == a
+template linked(p: Page, q: Page) where Link(p, q) over p.topic, q.topic
+template alike(p: Page, q: Page) where Link(p, q) over p.topic == q.topic
+"""
+
+TREE = [(0, 1), (0, 2), (1, 3), (1, 4), (2, 5), (4, 6)]
+EXACT = ["ess", "chow-liu", "dense-jt", "dense-enumeration", "dense-bp", "pseudo"]
+
+
+def tables(links=TREE, labels=None, seed=0):
+    rng = np.random.default_rng(seed)
+    n = 8
+    labels = labels or [None, None, "b", None, None, "c", "a", "c"]
+    page = pd.DataFrame({"id": range(n), "topic": pd.Series(labels, dtype=object)})
+    page["colour"] = rng.choice(["red", "green"], size=n)
+    page["long"] = rng.random(n) < 0.5
+    words = pd.DataFrame([(p, w) for p in range(n) for w in "uvwxyz" if rng.random() < 0.5], columns=["page", "word"])
+    return {"page": page, "page_word": words, "link": pd.DataFrame(links, columns=["x", "y"])}
+
+
+def trained(data, backend="ess", seed=0, text=MODEL, **settings):
+    """A model whose weights are drawn and not learned, so that much speaks for and against."""
+    name, _, method = backend.partition("-") if backend.startswith("dense") else (backend, "", "")
+    if method:
+        settings["inference"] = method
+    fit = relcrf.parse(text).fit(relcrf.Dataset(data), name, max_iterations=2, **settings)
+    rng = np.random.default_rng(seed)
+    drawn = {key: rng.normal(size=len(value)) for key, value in fit.learned.vectors.items()}
+    return Fit(replace(fit.learned, vectors={**fit.learned.vectors, "weights": drawn["weights"]}))
+
+
+def enumerated(fit, grounding, variable, *, hidden=(), without=()):
+    """The marginal of a variable by the definition; some of its factors may be left out, as (group, factor)."""
+    graph, weights = grounding.graph, fit.learned.vectors_for(grounding)["weights"]
+    states = grounding.states.copy()
+    states[[variable, *hidden]] = -1
+    free = np.flatnonzero(states < 0)
+    groups = []
+    for number, group in enumerate(graph.groups):
+        kept = np.array([k for k in range(group.n_factors) if (number, k) not in without], dtype=np.int64)
+        groups.append(
+            replace(group, scope=tuple(np.asarray(s)[kept] for s in group.scope), features=group.features.take(kept))
+        )
+    graph = replace(graph, groups=tuple(groups))
+    total = np.full(graph.cardinality[variable], -np.inf)
+    for joint in product(*(range(graph.cardinality[v]) for v in free)):
+        states[free] = joint
+        total[states[variable]] = np.logaddexp(total[states[variable]], joint_score(graph, weights, states))
+    return total - np.logaddexp.reduce(total)
+
+
+def added_up(one):
+    """A contribution is the sum of its parts and of its sources."""
+    if one.parts:
+        assert sum(part.amount for part in one.parts) == pytest.approx(one.amount, abs=1e-9)
+    if one.sources:
+        assert sum(source.amount for source in one.sources) == pytest.approx(one.amount, abs=1e-9)
+        for source in one.sources:
+            added_up(source)
+
+
+@pytest.mark.parametrize("backend", EXACT)
+@pytest.mark.parametrize("seed", range(3))
+def test_on_a_tree_contributions_add_up_to_the_enumerated_log_odds(backend, seed):
+    data = tables(seed=seed)
+    fit = trained(data, backend, seed)
+    grounding = fit.ground(relcrf.Dataset(data))
+    for page in range(8):
+        found = fit.explain(grounding, f"Page/{page}", depth=3)
+        exact = enumerated(fit, grounding, page)
+        values = grounding.blocks[0].values
+        expected = exact[values.index(found.answer)] - exact[values.index(found.against)]
+        assert found.answer == values[exact.argmax()]
+        assert found.log_odds == pytest.approx(expected, abs=1e-9)
+        assert found.remainder == pytest.approx(0.0, abs=1e-9)
+        assert sum(one.amount for one in found.contributions) == pytest.approx(expected, abs=1e-9)
+        assert sum(found.by_template().values()) == pytest.approx(expected, abs=1e-9)
+        for one in found.contributions:
+            added_up(one)
+            rest = [source.amount for source in one.sources if source.kind == "interaction"]
+            assert rest == pytest.approx([0.0] * len(rest), abs=1e-9)
+
+
+def test_on_a_tree_a_neighbour_contributes_what_its_factors_do():
+    """Enumerated without the factors of one link, the log odds change by what that neighbour contributes."""
+    data = tables()
+    fit = trained(data)
+    grounding = fit.ground(relcrf.Dataset(data))
+    found = fit.explain(grounding, "Page/1", against="a")
+    values, checked = grounding.blocks[0].values, []
+    for one in found.contributions:
+        if not one.neighbours:
+            continue
+        other = grounding.variable(one.neighbours[0].name)
+        without = [
+            (number, k)
+            for number, group in enumerate(grounding.graph.groups)
+            if len(group.scope) == 2
+            for k in range(group.n_factors)
+            if {int(group.scope[0][k]), int(group.scope[1][k])} == {1, other}
+        ]
+        odds = [
+            exact[values.index(found.answer)] - exact[values.index("a")]
+            for exact in (enumerated(fit, grounding, 1), enumerated(fit, grounding, 1, without=without))
+        ]
+        assert one.amount == pytest.approx(odds[0] - odds[1], abs=1e-9)
+        checked.append((one.kind, one.templates))
+    assert len(checked) == 3
+    assert {templates for _, templates in checked} <= {("linked", "alike"), ("alike", "linked")}
+
+
+@pytest.mark.parametrize(
+    "backend", ["dense-jt", "dense-bp", "dense-mf", "dense-trw", "pseudo", "ess", "gated", "trmrf", "grafting"]
+)
+def test_on_a_graph_with_cycles_the_rest_is_told(backend):
+    data = tables([*TREE, (1, 2), (3, 4)])
+    fit = trained(data, backend)
+    grounding = fit.ground(relcrf.Dataset(data))
+    prediction = relcrf.api.predict(fit, grounding)
+    for variable, probabilities in zip(prediction.variables(), prediction.probabilities(), strict=True):
+        found = fit.explain(grounding, f"Page/{variable}", depth=2)
+        np.testing.assert_allclose(list(found.probabilities.values()), probabilities, atol=1e-4)
+        total = sum(one.amount for one in found.contributions) + found.remainder
+        assert total == pytest.approx(found.log_odds, abs=1e-9)
+        assert found.log_odds == pytest.approx(
+            np.log(found.probabilities[found.answer] / found.probabilities[found.against]), abs=1e-9
+        )
+        for one in found.contributions:
+            added_up(one)
+        if backend in ("ess", "dense-bp"):  # messages at the fixed point, or a forest
+            assert abs(found.remainder) < 0.5
+        if backend in ("dense-mf", "trmrf"):  # expected log potentials are all that a node hears
+            assert abs(found.remainder) < 1e-4
+
+
+def test_the_junction_tree_leaves_over_what_enumeration_does():
+    data = tables([(0, 1), (1, 3), (0, 3)])
+    fit = trained(data, "dense-jt")
+    grounding = fit.ground(relcrf.Dataset(data))
+    found = fit.explain(grounding, "Page/0")
+    exact, values = enumerated(fit, grounding, 0), grounding.blocks[0].values
+    assert found.log_odds == pytest.approx(exact[values.index(found.answer)] - exact[values.index(found.against)])
+    assert abs(found.remainder) > 1e-3
+
+
+def test_several_trees_are_averaged():
+    data = tables([*TREE, (1, 2), (3, 4), (0, 3)])
+    fit = trained(data, "ess", trees=3)
+    found = fit.explain(relcrf.Dataset(data), "Page/1", depth=2)
+    total = sum(one.amount for one in found.contributions) + found.remainder
+    assert total == pytest.approx(found.log_odds, abs=1e-9)
+    for one in found.contributions:
+        added_up(one)
+
+
+def test_labelled_neighbours_in_the_tree_are_evidence():
+    data = tables()
+    fit = trained(data, "ess", observed_edges="tree")
+    found = fit.explain(relcrf.Dataset(data), "Page/0")
+    assert {one.kind for one in found.contributions if one.neighbours} == {"neighbour", "evidence"}
+    assert found.remainder == pytest.approx(0.0, abs=1e-9)
+
+
+def test_gates_scale_what_they_let_through():
+    data = tables([*TREE, (1, 2)])
+    fit = trained(data, "gated")
+    closed = Fit(replace(fit.learned, settings={**fit.learned.settings, "threshold": 0.999}))
+    kinds = {one.kind for one in closed.explain(relcrf.Dataset(data), "Page/1").contributions}
+    assert kinds == {"itself"}
+    assert "neighbour" in {one.kind for one in fit.explain(relcrf.Dataset(data), "Page/1").contributions}
+
+
+def test_further_labels_can_be_hidden():
+    data = tables()
+    fit = trained(data)
+    grounding = fit.ground(relcrf.Dataset(data))
+    hidden = np.arange(8) == 2
+    found = fit.explain(grounding, "Page/0", hidden=hidden)
+    exact, values = enumerated(fit, grounding, 0, hidden=[2]), grounding.blocks[0].values
+    assert found.log_odds == pytest.approx(exact[values.index(found.answer)] - exact[values.index(found.against)])
+    assert found.truth is None
+    assert fit.explain(grounding, "Page/2").truth == "b"
+
+
+@pytest.mark.parametrize(
+    ("page", "backend"), [(0, "ess"), (1, "ess"), (3, "ess"), (4, "ess"), (0, "dense-mf"), (1, "gated")]
+)
+def test_what_a_change_does_is_what_other_tables_give(page, backend):
+    """Every single change, made in the tables themselves and grounded again."""
+    data = tables()
+    fit = trained(data, backend)
+    found = fit.flips(relcrf.Dataset(data), f"Page/{page}")
+    asked = fit.explain(relcrf.Dataset(data), f"Page/{page}")
+    kinds = set()
+    assert list(found.single) == sorted(found.single, key=lambda flip: flip.log_odds)
+    for flip in found.single:
+        (change,) = flip.changes
+        kinds.add(change.what.split()[0].split("(")[0])
+        other = changed(data, page, change)
+        again = fit.explain(relcrf.Dataset(other), f"Page/{page}", against=None)
+        assert again.answer == flip.answer
+        assert again.probabilities[flip.answer] == pytest.approx(flip.probability, abs=1e-6)
+        odds = np.log(again.probabilities[asked.answer] / again.probabilities[asked.against])
+        assert odds == pytest.approx(flip.log_odds, abs=1e-5)
+    assert {"word", "colour", "long"} <= kinds
+    if found.nearest is not None:
+        other = data
+        for change in found.nearest.changes:
+            other = changed(other, page, change)
+        assert fit.explain(relcrf.Dataset(other), f"Page/{page}").answer == found.nearest.answer != asked.answer
+
+
+def changed(data, page, change):
+    """Tables with a change of evidence."""
+    pages, words = data["page"].copy(), data["page_word"]
+    template, _, key = change.what.partition(" ")
+    if template.startswith("Page("):
+        pages.loc[pages["id"] == int(template[5 : template.index(")")]), "topic"] = change.after
+    elif template == "colour":
+        pages.loc[page, "colour"] = change.after
+    elif template == "long":
+        pages.loc[page, "long"] = change.after == "true"
+    elif change.after == "0":
+        words = words[(words["page"] != page) | (words["word"] != key)]
+    else:
+        words = pd.concat([words, pd.DataFrame({"page": [page], "word": [key]})], ignore_index=True)
+    return {**data, "page": pages, "page_word": words}
+
+
+@pytest.mark.parametrize(("prior", "changes"), [(-0.95, ["t a"]), (-0.5, ["t a", "t b"]), (0.5, None)])
+def test_as_many_changes_as_it_takes(prior, changes):
+    """Words that speak for x by 1 and 0.9 nats, and a prior against it."""
+    text = f"""domain D = {{ x, y }} domain W = open entity E {{ predict d : D words : bag of W }}
+    template prior(e: E) over e.d == x init {prior} fixed
+    template t(e: E, w: W) where w in e.words over e.d == x per w"""
+    words = pd.DataFrame({"e": [1, 1, 2], "word": ["a", "b", "a"]})
+    data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": [None, "x"]}), "e_word": words})
+    fit = relcrf.parse(text).fit(data, "local")
+    fit = Fit(replace(fit.learned, vectors={"weights": np.array([prior, 1.0, 0.9])}))
+    found = fit.flips(data, "E/1")
+    assert (found.answer, found.considered) == ("x", 2)
+    assert (found.nearest and [change.what for change in found.nearest.changes]) == changes
+
+
+def test_predicted_relations_and_cliques():
+    text = """entity P
+    relation F(x: P, y: P)
+    predict relation S(x: P)
+    rule 0.8: F(x, y) and S(x) => S(y)
+    rule 1.1 three: F(x, y) and F(y, z) and S(x) and S(z) => S(y)
+    template prior(x: P) over S(x) init 0.3 fixed"""
+    people = pd.DataFrame({"id": ["anna", "bob, jr", "carl"]})
+    friends = pd.DataFrame({"x": ["anna", "bob, jr"], "y": ["bob, jr", "carl"]})
+    data = relcrf.Dataset({"p": people, "f": friends, "s": pd.DataFrame({"x": ["anna"], "value": [True]})})
+    fit = relcrf.parse(text.replace("rule 0.8:", "rule 0.8 two:")).fit(data, "pseudo", inference="enumeration")
+    grounding = fit.ground(data)
+    hidden = np.ones(3, dtype=bool)
+    for name in ("S(anna)", "S/bob, jr", "S('bob, jr')", "S/carl"):
+        found = fit.explain(grounding, name, hidden=hidden, depth=2)
+        total = sum(one.amount for one in found.contributions) + found.remainder
+        assert total == pytest.approx(found.log_odds, abs=1e-9)
+        exact = enumerated(fit, grounding, grounding.variable(found.variable), hidden=range(3))
+        assert found.log_odds == pytest.approx(abs(exact[1] - exact[0]), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ("Page/99", "E313", "Page(99).topic"),
+        ("Pag/1", "E313", "did you mean 'Page'"),
+        ("Page/1.topi", "E313", "Page("),
+        ("Page(1).topi", "E313", "Page.topic"),
+        ("nothing", "E313", "nothing"),
+        ("", "E313", "no variable"),
+    ],
+)
+def test_unknown_variables_are_one_diagnostic(asked, code, said):
+    data = tables()
+    fit = trained(data)
+    with pytest.raises(UsageError) as raised:
+        fit.explain(relcrf.Dataset(data), asked)
+    (diagnostic,) = raised.value.diagnostics
+    assert diagnostic.code == code
+    assert said in diagnostic.render()
+
+
+def test_which_of_several_attributes():
+    text = """domain D = { x, y } entity E { predict d : D predict f : D }
+    template t(e: E) over e.d template u(e: E) over e.f template v(e: E) over e.d, e.f"""
+    data = relcrf.Dataset({"e": pd.DataFrame({"id": ["a.d", "b"], "d": ["x", None], "f": ["y", "x"]})})
+    fit = relcrf.parse(text).fit(data, "ess")
+    with pytest.raises(UsageError, match="does not say which attribute"):
+        fit.explain(data, "E/b")
+    assert fit.explain(data, "E/b.d").variable == "E(b).d"
+    assert fit.explain(data, "E/a.d.f").variable == "E(a.d).f"
+
+
+def test_states_that_cannot_be_compared():
+    data = tables()
+    fit = trained(data)
+    with pytest.raises(UsageError, match="never 'd'"):
+        fit.explain(relcrf.Dataset(data), "Page/0", against="d")
+    answer = fit.explain(relcrf.Dataset(data), "Page/0").answer
+    with pytest.raises(UsageError, match="the answer itself"):
+        fit.explain(relcrf.Dataset(data), "Page/0", against=answer)
+    one = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", None]})})
+    alone = relcrf.parse("domain D = open entity E { predict d : D } template t(e: E) over e.d").fit(one, "local")
+    with pytest.raises(UsageError, match="single state"):
+        alone.explain(one, "E/2")
+
+
+def test_a_backend_that_does_not_say_what_it_answers_from():
+    data = tables()
+    fit = trained(data, "local")
+    case = Case.of(fit.learned, fit.ground(relcrf.Dataset(data)), 0)
+
+    class Silent(type(case.system)):
+        answers_from = relcrf.backends.base.AbstractBackend.answers_from
+
+    with pytest.raises(UsageError) as raised:
+        relcrf.evaluation.explanation.explain(replace(case, system=Silent()))
+    assert raised.value.diagnostics[0].code == "E368"
+
+
+@pytest.mark.parametrize("ending", [".png", ".svg"])
+def test_pictures_are_the_same_for_the_same_answer(ending, tmp_path):
+    pytest.importorskip("matplotlib")
+    data = tables()
+    names = np.array(["$a$", "b\x1b[31m", *"cdefgh"], dtype=object)
+    data["page"]["id"] = names
+    data["page_word"]["page"] = names[data["page_word"]["page"]]
+    data["link"] = pd.DataFrame(names[np.array(TREE)], columns=["x", "y"])
+    found = trained(data).explain(relcrf.Dataset(data), "Page/$a$", depth=2)
+    for name in ("one", "two"):
+        neighbourhood.save(found, tmp_path / f"{name}{ending}")
+    first = (tmp_path / f"one{ending}").read_bytes()
+    assert first == (tmp_path / f"two{ending}").read_bytes()
+    assert len(first) > 5000
+    if ending == ".svg":
+        assert b"\x1b" not in first
+
+
+def test_a_picture_needs_a_name_of_a_picture(tmp_path):
+    with pytest.raises(UsageError, match="ends in none of"):
+        neighbourhood.require_drawable(tmp_path / "one.gif")

@@ -1,0 +1,114 @@
+"""The leak report: factors across the cut counted by hand, twins, keys that were never seen."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.data.splits import read_protocol
+from relcrf.evaluation.leaks import Crossing, SharedKeys, leaks_of
+from relcrf.evaluation.splits import Round, rounds_of
+
+MODEL = """
+domain D = { red, blue }
+domain W = open
+entity E { predict colour : D  words : bag of W }
+relation Near(a: E, b: E)
+template word(e: E, w: W) where w in e.words over e.colour per w
+template near(a: E, b: E) where Near(a, b) over a.colour, b.colour
+"""
+
+
+def ground(colours, words, near):
+    e = pd.DataFrame({"id": range(len(colours)), "colour": colours})
+    e_words = pd.DataFrame([(k, w) for k, bag in enumerate(words) for w in bag.split()], columns=["e", "word"])
+    return relcrf.parse(MODEL).ground(
+        relcrf.Dataset({"e": e, "e_words": e_words, "near": pd.DataFrame(near, columns=["a", "b"])})
+    )
+
+
+def held(grounding, *variables):
+    mask = np.zeros(len(grounding.states), dtype=bool)
+    mask[list(variables)] = True
+    return Round("1", mask, np.zeros_like(mask))
+
+
+def test_what_crosses_is_counted():
+    near = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)]
+    grounding = ground(["red", "blue", "red", None, "blue", "red"], ["a"] * 6, near)
+    found = leaks_of(grounding, [held(grounding, 1, 2)])
+    # (0, 1) crosses; (1, 2) is within; (2, 3) goes to what has no label
+    assert found.crossings == (Crossing("near", 3, 1),)
+    assert (found.held, found.beside, found.transductive) == (2, 1, True)
+    assert "50% of what is held out has a labelled neighbour" in found.sentences[0]
+    assert "--split snowball" in found.sentences[1], "there is but one component"
+    both = leaks_of(grounding, [held(grounding, 1, 2), held(grounding, 4)])
+    assert both.crossings == (Crossing("near", 5, 2),) and both.held == 3
+
+
+def test_what_is_not_used_joins_nothing():
+    grounding = ground(["red", "blue", "red"], ["a"] * 3, [(0, 1), (1, 2)])
+    one = held(grounding, 1)
+    one.unused[2] = True
+    assert leaks_of(grounding, [one]).crossings == (Crossing("near", 1, 1),)
+
+
+def test_components_are_inductive():
+    near = [(2 * k, 2 * k + 1) for k in range(10)]
+    grounding = ground(["red", "blue"] * 10, ["a"] * 20, near)
+    found = leaks_of(grounding, rounds_of(grounding, read_protocol("component", 5)))
+    assert found.crossings == (Crossing("near", 10, 0),)
+    assert not found.transductive and found.beside == 0 and "inductive" in found.sentences[0]
+    mixed = leaks_of(grounding, rounds_of(grounding, read_protocol("random", 5)))
+    assert mixed.transductive and "--split component" in mixed.sentences[1]
+
+
+def test_a_giant_component_is_told():
+    near = [(k, k + 1) for k in range(12)]
+    grounding = ground(["red", "blue"] * 8, ["a"] * 16, near)
+    found = leaks_of(grounding, rounds_of(grounding, read_protocol("component", 2)))
+    assert found.largest == pytest.approx(13 / 16)
+    assert "81% of the labels" in found.sentences[1]
+
+
+def test_keys_that_were_never_learned_from():
+    grounding = ground(["red", "blue", "red", "blue"], ["a b", "a", "c d e", "a e"], [(0, 1)])
+    found = leaks_of(grounding, [held(grounding, 2)])
+    assert found.keys == (SharedKeys("word", 3, 1),)
+    assert "2 of 3 keys of 'word'" in found.sentences[-1]
+
+
+def test_twins_have_all_features_in_common():
+    words = ["a b c d e", "a b c d e", "a b c d", "a b c d", "f g h i j", "f g h i k"]
+    grounding = ground(["red", "red", "red", "red", "blue", "blue"], words, [(0, 1)])
+    found = leaks_of(grounding, [held(grounding, 1, 3, 5)])
+    assert (found.distinctive, found.twins, found.alike) == (2, 1, 1), "four words are too few to tell"
+    assert any("have a twin" in sentence for sentence in found.sentences)
+    other = ground(["red", "blue", "red", "red", "blue", "blue"], words, [(0, 1)])
+    assert leaks_of(other, [held(other, 1, 3, 5)]).alike == 0
+
+
+def test_vectors_tell_twins():
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D  v : vector } template t(e: E) over e.d by e.v")
+    values = np.random.default_rng(0).normal(size=(6, 8))
+    values[3] = values[0]
+    table = pd.DataFrame({"id": range(6), "d": list("xyxxyy"), **{f"v_{k}": values[:, k] for k in range(8)}})
+    grounding = model.ground(relcrf.Dataset({"e": table}))
+    found = leaks_of(grounding, [held(grounding, 0, 1)])
+    assert (found.distinctive, found.twins, found.alike) == (2, 1, 1)
+
+
+def test_repeated_structure_is_counted_as_any_other():
+    """Rows x items: every row has the same factors."""
+    model = relcrf.parse(
+        "entity Row domain S = { a, b, c } predict relation on(row: Row, s: S)\n"
+        "template pair(r: Row, s: S, t: S) where s < t over on(r, s), on(r, t) per s, t"
+    )
+    on = pd.DataFrame(
+        [(k, s, (k + i) % 2 == 0) for k in range(4) for i, s in enumerate("abc")], columns=["row", "s", "value"]
+    )
+    grounding = model.ground(relcrf.Dataset({"row": pd.DataFrame({"id": range(4)}), "on": on}))
+    found = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])
+    # of the first row two of three factors touch what is held out and cross; of the second row all three, which none crosses
+    assert found.crossings == (Crossing("pair", 5, 2),)
+    assert found.keys == (SharedKeys("pair", 3, 3),)

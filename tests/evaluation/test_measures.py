@@ -1,0 +1,65 @@
+"""Measures beside scikit-learn's, with weights and without; calibration by hand."""
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from relcrf.evaluation.measures import MEASURES, Judged
+
+
+def sample(k, seed, n=300):
+    rng = np.random.default_rng(seed)
+    truth = rng.integers(k, size=n)
+    scores = rng.normal(size=(n, k)) + 1.2 * np.eye(k)[truth]
+    scores = np.round(scores, 1)  # ties
+    probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
+    return Judged(probabilities, truth), rng.integers(4, size=n).astype(float)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_as_scikit_learn(k, weighted):
+    judged, weights = sample(k, k)
+    given = weights if weighted else None
+    found = judged.measures(given)
+    p, y = judged.probabilities, judged.truth
+    chosen = p.argmax(axis=1)
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(y, chosen, sample_weight=given))
+    assert found["log_loss"] == pytest.approx(metrics.log_loss(y, p, sample_weight=given))
+    assert found["macro_f1"] == pytest.approx(metrics.f1_score(y, chosen, average="macro", sample_weight=given))
+    squares = ((p - np.eye(k)[y]) ** 2).sum(axis=1) / (2 if k == 2 else 1)
+    assert found["brier"] == pytest.approx(np.average(squares, weights=given))
+    if k == 2:
+        assert found["brier"] == pytest.approx(metrics.brier_score_loss(y, p[:, 1], sample_weight=given))
+        assert found["roc_auc"] == pytest.approx(metrics.roc_auc_score(y, p[:, 1], sample_weight=given))
+        assert found["pr_auc"] == pytest.approx(metrics.average_precision_score(y, p[:, 1], sample_weight=given))
+    else:
+        each = [metrics.roc_auc_score(y == state, p[:, state], sample_weight=given) for state in range(k)]
+        assert found["roc_auc"] == pytest.approx(np.mean(each))
+        assert np.isnan(found["pr_auc"])
+
+
+def test_weights_are_repetitions():
+    judged, weights = sample(3, 0)
+    times = weights.astype(int)
+    repeated = Judged(np.repeat(judged.probabilities, times, axis=0), np.repeat(judged.truth, times))
+    found, wanted = judged.measures(weights), repeated.measures()
+    assert {name: found[name] for name in MEASURES if name != "pr_auc"} == pytest.approx(
+        {name: wanted[name] for name in MEASURES if name != "pr_auc"}
+    )
+
+
+def test_calibration_error_by_hand():
+    p = np.array([0.55, 0.55, 0.92, 0.94, 1.0])
+    judged = Judged(np.column_stack([1 - p, p]), np.array([1, 0, 1, 1, 0]))
+    # the bins from .5 to .6 and from .9 on, of two and three
+    wanted = (abs(1.1 - 1) + abs(2.86 - 2)) / 5
+    assert judged.measures()["calibration_error"] == pytest.approx(wanted)
+
+
+def test_what_is_not_defined():
+    one = Judged(np.array([[0.9, 0.1]]), np.array([0])).measures()
+    assert np.isnan(one["roc_auc"]) and np.isnan(one["pr_auc"]) and one["accuracy"] == 1.0
+    nothing = Judged(np.empty((0, 2)), np.empty(0, dtype=int)).measures()
+    assert all(np.isnan(value) for value in nothing.values())
+    assert np.isfinite(Judged(np.array([[1.0, 0.0]]), np.array([1])).measures()["log_loss"])

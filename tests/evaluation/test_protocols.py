@@ -1,0 +1,203 @@
+"""The splits of a cross-validation, from their texts to what each round holds out."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.data.splits import (
+    ColumnSplit,
+    DrawnSplit,
+    FoldSplit,
+    GroupSplit,
+    HideSplit,
+    ShareSplit,
+    TimeSplit,
+    read_hidden,
+    read_protocol,
+)
+from relcrf.errors import DataError, UsageError
+from relcrf.evaluation.splits import rounds_of, split_by
+
+MODEL = """
+domain D = { red, blue }
+entity E { predict colour : D }
+entity F { predict shade : D }
+relation Near(a: E, b: E)
+predict relation Likes(x: E, y: F)
+template c(e: E) over e.colour
+template s(f: F) over f.shade
+template near(a: E, b: E) where Near(a, b) over a.colour == b.colour
+template likes(x: E, y: F) over Likes(x, y)
+"""
+
+
+@pytest.fixture(scope="module")
+def grounding():
+    """Ten chains of six things; every seventh has no colour."""
+    n = 60
+    colour = np.where(np.arange(n) % 3 == 0, "red", "blue").astype(object)
+    colour[::7] = None
+    e = pd.DataFrame({"id": [f"e{k:02d}" for k in range(n)], "colour": colour})
+    e["year"] = 2000 + np.arange(n) // 12
+    e["day"] = pd.date_range("2026-01-01", periods=n).strftime("%Y-%m-%d")
+    e["town"] = [f"t{k % 4}" for k in range(n)]
+    f = pd.DataFrame({"id": ["f0", "f1", "f2"], "shade": ["red", "blue", "red"]})
+    near = pd.DataFrame([(f"e{k:02d}", f"e{k + 1:02d}") for k in range(n - 1) if k % 6 != 5], columns=["a", "b"])
+    likes = pd.DataFrame({"x": [f"e{k:02d}" for k in range(0, n, 2)], "y": "f0"})
+    return relcrf.parse(MODEL).ground(relcrf.Dataset({"e": e, "f": f, "near": near, "likes": likes}))
+
+
+def block(grounding, name):
+    (found,) = [b for b in grounding.blocks if b.name == name]
+    return np.arange(found.start, found.start + found.count)
+
+
+@pytest.mark.parametrize(
+    ("text", "folds", "plan"),
+    [
+        ("random", None, DrawnSplit("random", 5, 3)),
+        ("component", 4, DrawnSplit("component", 4, 3)),
+        ("snowball", None, DrawnSplit("snowball", 5, 3)),
+        ("by=Page.university", None, GroupSplit("Page.university", None, 3)),
+        ("by = university", 4, GroupSplit("university", 4, 3)),
+        ("time=year", None, TimeSplit("year", 5)),
+        ("time=year", 2, TimeSplit("year", 2)),
+        ("school", None, ColumnSplit("school")),
+        ("folds=10", None, FoldSplit(10)),
+        ("hide=0.1,seed=7", None, HideSplit(0.1, 7)),
+    ],
+)
+def test_what_a_protocol_is(text, folds, plan):
+    assert read_protocol(text, folds, 3) == plan
+
+
+@pytest.mark.parametrize(
+    ("text", "folds"),
+    [("by=", None), ("time=", None), ("random=5", None), ("folds=5", 4), ("random", 1), ("page=3", None)],
+)
+def test_what_is_no_protocol(text, folds):
+    with pytest.raises(UsageError, match="E349"):
+        read_protocol(text, folds)
+
+
+def test_what_hide_takes():
+    assert read_hidden("0.1", 2) == ShareSplit(0.1, None, 2)
+    assert read_hidden("Likes = 0.25") == ShareSplit(0.25, "Likes")
+    for text in ("all", "1", "0", "=0.1", "nan"):
+        with pytest.raises(UsageError, match="E349"):
+            read_hidden(text)
+
+
+@pytest.mark.parametrize("text", ["random", "snowball", "component"])
+def test_every_label_is_held_out_once(grounding, text):
+    rounds = rounds_of(grounding, read_protocol(text, 3))
+    labelled = grounding.states >= 0
+    assert len(rounds) == 3
+    np.testing.assert_array_equal(np.sum([one.held for one in rounds], axis=0), labelled)
+    sizes = [int(one.held.sum()) for one in rounds]
+    assert max(sizes) - min(sizes) <= 5
+    assert not any(one.unused.any() for one in rounds)
+
+
+def test_components_stay_whole(grounding):
+    split = split_by(grounding, DrawnSplit("component", 3))
+    colours = block(grounding, "E.colour")
+    for chain in np.split(split.fold[colours], 10):
+        assert len(set(chain)) == 1
+
+
+def test_links_are_hidden_and_no_links_as_often(grounding):
+    (one,) = rounds_of(grounding, read_hidden("Likes=0.2"))
+    likes = block(grounding, "Likes")
+    assert not np.delete(one.held, likes).any()
+    for state in (0, 1):
+        of_state = grounding.states[likes] == state
+        assert one.held[likes][of_state].mean() == pytest.approx(0.2)
+    (every,) = rounds_of(grounding, read_hidden("0.2"))
+    assert every.held[block(grounding, "E.colour")].any()
+
+
+def test_by_the_column_of_one_entity_the_others_stay_in_training(grounding):
+    rounds = rounds_of(grounding, read_protocol("by=E.town"))
+    assert [one.name for one in rounds] == ["t0", "t1", "t2", "t3"]
+    assert not any(one.held[block(grounding, "F.shade")].any() for one in rounds)
+    assert rounds[0].held[block(grounding, "Likes")].sum() == 15 * 3  # of a tuple the thing at its argument
+    assert len(rounds_of(grounding, read_protocol("by=E.town", 2))) == 2
+    with pytest.raises(DataError, match="E212"):
+        rounds_of(grounding, read_protocol("by=town"))  # F has none
+
+
+@pytest.mark.parametrize("column", ["E.year", "E.day"])
+def test_the_past_tells_the_future(grounding, column):
+    rounds = rounds_of(grounding, TimeSplit(column, 3))
+    colours, others = block(grounding, "E.colour"), block(grounding, "F.shade")
+    labelled = grounding.states >= 0
+    assert len(rounds) == 3
+    for number, one in enumerate(rounds):
+        when = np.arange(60)
+        held, unused = one.held[colours], one.unused[colours]
+        training = labelled[colours] & ~held & ~unused
+        assert when[training].max() < when[held].min()
+        assert not unused.any() or when[held].max() < when[unused].min()
+        assert not one.held[others].any() and not one.unused[others].any()
+        assert unused.any() == (number < 2)
+    assert rounds[-1].name.startswith(("2004", "2026-02"))
+
+
+def test_repeats_are_other_divisions(grounding):
+    rounds = rounds_of(grounding, read_protocol("random", 2), repeats=2)
+    assert [one.name for one in rounds] == ["1.1", "1.2", "2.1", "2.2"]
+    assert not np.array_equal(rounds[0].held, rounds[2].held)
+    for plan in (TimeSplit("E.year", 2), GroupSplit("E.town")):
+        with pytest.raises(UsageError, match="E352"):
+            rounds_of(grounding, plan, repeats=2)
+
+
+@pytest.mark.parametrize(
+    ("plan", "code"),
+    [
+        (DrawnSplit("component", 400), "E352"),
+        (DrawnSplit("random", 1000), "E352"),
+        (DrawnSplit("snowball", 1000), "E352"),
+        (GroupSplit("E.town", 5), "E352"),
+        (TimeSplit("E.year", 5), "E352"),
+        (TimeSplit("E.town", 2), "E352"),
+        (TimeSplit("F.year", 2), "E212"),
+        (GroupSplit("Near.year"), "E212"),
+        (ShareSplit(0.001), "E226"),
+    ],
+)
+def test_what_cannot_be_divided(grounding, plan, code):
+    with pytest.raises(DataError, match=code):
+        rounds_of(grounding, plan)
+
+
+def test_an_attribute_that_is_not_predicted(grounding):
+    with pytest.raises(UsageError, match="E310"):
+        rounds_of(grounding, ShareSplit(0.1, "Colours"))
+
+
+def test_labels_without_a_time():
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D } template t(e: E) over e.d")
+    data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", "x"], "year": ["2001", None, "2003"]})
+    grounding = model.ground(relcrf.Dataset({"e": data}))
+    with pytest.raises(DataError, match=r"E352.*1 labels have no time"):
+        rounds_of(grounding, TimeSplit("year", 2))
+
+
+def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
+    model = relcrf.parse("domain D = { x, y } entity E { predict d : D } template t(e: E) over e.d")
+    data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", None], "part": ["a", "a", "b"]})
+    grounding = model.ground(relcrf.Dataset({"e": data}))
+    with pytest.raises(DataError, match="E226"):
+        rounds_of(grounding, ColumnSplit("part"))
+
+
+def test_nothing_predicted_is_about_that_thing():
+    model = relcrf.parse(
+        "domain D = { x, y } entity E { predict d : D } entity F { size : integer } template t(e: E) over e.d"
+    )
+    data = {"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"]}), "f": pd.DataFrame({"id": [1], "size": [1]})}
+    with pytest.raises(DataError, match="E342"):
+        rounds_of(model.ground(relcrf.Dataset(data)), GroupSplit("F.size"))

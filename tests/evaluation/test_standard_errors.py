@@ -1,0 +1,143 @@
+"""Standard errors against closed forms, against the spread of estimates, and by two ways to the same numbers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.errors import UsageError
+from relcrf.evaluation import standard_errors as module
+from relcrf.evaluation.named_weights import errors_on
+
+LOGISTIC = """domain D = { no, yes }
+entity E { predict d : D x : real z : real }
+template slope(e: E) over e.d == yes by 1, e.x, e.z"""
+
+
+def logistic(n=300, seed=0, beta=(0.3, 1.0, -0.7)):
+    rng = np.random.default_rng(seed)
+    x, z = rng.normal(size=(2, n))
+    design = np.column_stack((np.ones(n), x, z))
+    labels = np.where(rng.random(n) < 1 / (1 + np.exp(-design @ np.array(beta))), "yes", "no")
+    return design, {"e": pd.DataFrame({"id": range(n), "d": labels, "x": x, "z": z})}
+
+
+@pytest.mark.parametrize("l2", [0.0, 2.0])
+@pytest.mark.parametrize("backend", ["local", "ess", "chow-liu", "dense"])
+def test_logistic_regression_in_closed_form(backend, l2):
+    """The information of a logistic regression is X' diag(p (1 - p)) X, and that of its penalty l2."""
+    design, tables = logistic()
+    data = relcrf.Dataset(tables)
+    more = {"inference": "jt"} if backend == "dense" else {}
+    fit = relcrf.parse(LOGISTIC).fit(data, backend, l2=l2, tolerance=1e-9, max_iterations=500, **more)
+    found = fit.weights(data)
+    weights = fit.learned.vectors["weights"]
+    p = 1 / (1 + np.exp(-design @ weights))
+    information = (design * (p * (1 - p))[:, None]).T @ design + l2 * np.eye(3)
+    expected = np.sqrt(np.diag(np.linalg.inv(information)))
+    np.testing.assert_allclose(found["standard_error"], expected, rtol=1e-6)
+    np.testing.assert_allclose(found["z"], weights / expected, rtol=1e-6)
+
+
+def test_estimates_spread_as_their_standard_errors_say():
+    """On chains of five, whose pairs are learned jointly, over 60 samples of labels."""
+    text = """domain D = { x, y } entity E { predict d : D } relation R(a: E, b: E)
+    template bias(e: E) over e.d == x
+    template same(a: E, b: E) where R(a, b) over a.d == b.d"""
+    n, rng = 200, np.random.default_rng(3)
+    links = pd.DataFrame([(5 * k + j, 5 * k + j + 1) for k in range(n // 5) for j in range(4)], columns=["a", "b"])
+    joint = np.array(np.meshgrid(*[[0, 1]] * 5)).reshape(5, -1).T
+    score = 0.4 * (joint == 0).sum(axis=1) + 0.8 * (joint[:, 1:] == joint[:, :-1]).sum(axis=1)
+    p = np.exp(score) / np.exp(score).sum()
+    estimates, errors = [], []
+    for _ in range(60):
+        labels = joint[rng.choice(len(p), size=n // 5, p=p)].ravel()
+        table = pd.DataFrame({"id": range(n), "d": np.array(["x", "y"])[labels]})
+        data = relcrf.Dataset({"e": table, "r": links})
+        fit = relcrf.parse(text).fit(data, "ess", l2=0.0)
+        found = fit.weights(data)
+        estimates.append(found["weight"])
+        errors.append(found["standard_error"])
+    spread = np.std(estimates, axis=0, ddof=1)
+    np.testing.assert_allclose(np.mean(errors, axis=0), spread, rtol=0.25)  # of 60 a spread is known to a tenth
+    assert np.abs(np.mean(estimates, axis=0) - [0.4, 0.8]).max() < 3 * spread.max() / np.sqrt(60) + 0.02
+
+
+def test_conjugate_gradients_give_what_the_inverse_gives(monkeypatch):
+    _, tables = logistic(100)
+    tables["e"]["c"] = np.random.default_rng(1).choice(list("pqrs"), size=100)
+    text = LOGISTIC.replace("z : real", "z : real c : C").replace("domain D", "domain C = open domain D")
+    text += "\ntemplate kind(e: E) over e.d per e.c"
+    data = relcrf.Dataset(tables)
+    fit = relcrf.parse(text).fit(data, "local")
+    grounding = fit.ground(data)
+    whole = errors_on(fit.learned, grounding)
+    monkeypatch.setattr(module, "MOST_WEIGHTS", 5)
+    np.testing.assert_allclose(errors_on(fit.learned, grounding).values, whole.values, rtol=1e-5)
+    asked = np.arange(len(whole.values)) % 2 == 0
+    some = errors_on(fit.learned, grounding, asked=asked).values
+    np.testing.assert_allclose(some[asked], whole.values[asked], rtol=1e-5)
+    assert np.isnan(some[~asked]).all()
+
+
+def test_what_the_labels_do_not_tell_has_no_error():
+    """Of a table's weights without a penalty only differences are known; and fixed weights have no error."""
+    text = """domain D = { x, y } entity E { predict d : D }
+    template table(e: E) over e.d l2 0.0
+    template given(e: E) over e.d == x init 0.1 fixed"""
+    data = relcrf.Dataset({"e": pd.DataFrame({"id": range(6), "d": list("xxxyyx")})})
+    found = relcrf.parse(text).fit(data, "local").weights(data)
+    np.testing.assert_array_equal(found["standard_error"], [np.inf, np.inf, np.nan])
+
+
+def test_other_tables_are_told():
+    _, tables = logistic()
+    data = relcrf.Dataset(tables)
+    fit = relcrf.parse(LOGISTIC).fit(data, "local")
+    assert errors_on(fit.learned, fit.ground(data)).is_maximum
+    _, other = logistic(seed=5, beta=(-1.0, -1.0, 1.0))
+    assert not errors_on(fit.learned, fit.ground(relcrf.Dataset(other))).is_maximum
+
+
+@pytest.mark.parametrize(("backend", "settings"), [("pseudo", {}), ("dense", {}), ("ess", {"objective": "margin"})])
+def test_no_exact_likelihood_no_standard_errors(backend, settings):
+    _, tables = logistic(40)
+    data = relcrf.Dataset(tables)
+    fit = relcrf.parse(LOGISTIC).fit(data, backend, **settings)
+    with pytest.raises(UsageError) as raised:
+        fit.weights(data)
+    assert raised.value.diagnostics[0].code == "E357"
+
+
+def test_more_weights_than_were_learned():
+    text = "domain D = { x, y } domain C = open entity E { predict d : D c : C } template t(e: E) over e.d per e.c"
+    table = pd.DataFrame({"id": range(4), "d": list("xyxy"), "c": list("abab")})
+    fit = relcrf.parse(text).fit(relcrf.Dataset({"e": table}), "local")
+    other = relcrf.Dataset({"e": table.assign(c=list("abcd"))})
+    with pytest.raises(UsageError, match="8 weights on these tables and has learned 4"):
+        fit.weights(other)
+
+
+def test_latent_attributes_have_a_hessian_too():
+    text = """domain D = { x, y } entity E { predict d : D latent h : 1..2 }
+    template t(e: E) over e.d, e.h template b(e: E) over e.d == x"""
+    data = relcrf.Dataset({"e": pd.DataFrame({"id": range(8), "d": list("xxxyyxxy")})})
+    fit = relcrf.parse(text).fit(data, "ess", l2=1.0)
+    errors = fit.weights(data)["standard_error"]
+    assert (errors > 0.1).all()
+    assert (errors < 1.01 + 1e-6).all(), "an l2 of 1 alone gives 1; what is latent adds a little"
+
+
+def test_support_is_how_often_labels_have_it():
+    text = "domain D = { x, y } domain C = open entity E { predict d : D c : C } template t(e: E) over e.d per e.c"
+    table = pd.DataFrame({"id": range(5), "d": list("xyxyx"), "c": list("ababa")})
+    fit = relcrf.parse(text).fit(relcrf.Dataset({"e": table}), "local")
+    found = fit.weights()
+    rows = {
+        (key, pattern): count
+        for key, pattern, count in zip(found["key"], found["pattern"], found["support"], strict=True)
+    }
+    assert rows == {("a", "x"): 3, ("a", "y"): 0, ("b", "x"): 0, ("b", "y"): 2}
+    assert "support" not in replace(fit, learned=replace(fit.learned, moments=None)).weights().columns

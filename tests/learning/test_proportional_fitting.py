@@ -1,0 +1,174 @@
+"""Iterative proportional fitting beside a plain one over the joint table; its bound; which tables move together."""
+
+import numpy as np
+import pytest
+
+from relcrf.graph.entries import entries_of
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
+from relcrf.graph.reduction import Role, reduce_graph
+from relcrf.graph.weights import WeightBlock, WeightLayout
+from relcrf.inference.auto import Auto
+from relcrf.learning import proportional_fitting
+from relcrf.learning.likelihood import InferredLikelihood
+from relcrf.learning.proportional_fitting import ProportionalFitting, Tables, is_counted, is_table
+
+
+def graph_of(cardinality, *groups):
+    """Groups of (scope rows, features, patterns or None), each with weights of its own."""
+    found, blocks = [], []
+    for number, (rows, features, patterns) in enumerate(groups):
+        rows = np.asarray(rows, dtype=np.int32)
+        cards = tuple(int(cardinality[v]) for v in rows[0])
+        width = int(np.prod(cards)) if patterns is None else patterns.shape[1]
+        blocks.append(WeightBlock(f"t{number}", features.n_features, width))
+        found.append(FactorGroup(tuple(np.ascontiguousarray(c) for c in rows.T), cards, features, patterns, number))
+    return FactorGraph(np.asarray(cardinality, dtype=np.int32), tuple(found), WeightLayout(tuple(blocks)))
+
+
+def keyed(keys):
+    return Keyed(np.asarray(keys, dtype=np.int32), np.empty((0, 1)), max(keys) + 1)
+
+
+def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smoothing=0.001):
+    """The fitting, its last state, and every value that it has evaluated."""
+    roles = np.full(graph.n_variables, Role.FREE, dtype=np.int8)
+    roles[list(clamped)] = Role.CLAMPED
+    reduced = reduce_graph(graph, roles, states)
+    likelihood = InferredLikelihood(reduced, states[reduced.variables], Auto)
+    counts = likelihood.observed_counts
+    start = np.zeros(graph.layout.size)
+    # A share of the samples is as the model begins, so that no count is 0.
+    target = (1.0 - smoothing) * counts + smoothing * likelihood.expectation(start, None)[1]
+    values = []
+
+    def evaluate(weights):
+        log_partition, expected = likelihood.expectation(weights, None)
+        values.append(log_partition - float(target @ weights))
+        return values[-1], expected - target
+
+    tables = Tables.of(reduced, together=together)
+    fitting = ProportionalFitting(tables, target, 1e-9, max_iterations)
+    return fitting, fitting.minimise(evaluate, fitting.start(evaluate, start)), values
+
+
+def test_it_is_the_plain_one_over_the_joint_table():
+    """A ring of four, each clique with a table of its own: the same weights after each iteration, and the right moments."""
+    rng, n = np.random.default_rng(0), 50
+    cliques = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    truth = rng.dirichlet(np.ones(81))
+    samples = np.stack(np.unravel_index(rng.choice(81, size=n, p=truth), (3,) * 4), axis=1)
+    rows = [(4 * r + a, 4 * r + b) for r in range(n) for a, b in cliques]
+    graph = graph_of([3] * (4 * n), (rows, keyed([k for _ in range(n) for k in range(4)]), None))
+    for sweeps in (1, 2, 7):
+        fitting, state, _ = fitted(graph, samples.ravel(), max_iterations=sweeps)
+        joint, target = np.full((3,) * 4, 1 / 81), fitting.target.reshape(4, 3, 3)
+        for _ in range(sweeps):
+            for (a, b), wanted in zip(cliques, target, strict=True):
+                others = tuple({0, 1, 2, 3} - {a, b})
+                ratio = wanted / n / joint.sum(axis=others)
+                joint = joint * np.expand_dims(ratio, others)
+        for (a, b), expected in zip(cliques, (state.gradient + fitting.target).reshape(4, 3, 3), strict=True):
+            np.testing.assert_allclose(expected, n * joint.sum(axis=tuple({0, 1, 2, 3} - {a, b})), rtol=1e-9)
+    fitting, state, _ = fitted(graph, samples.ravel())
+    assert state.status == "converged"
+    np.testing.assert_allclose(state.gradient, 0.0, atol=1e-7)
+
+
+def random_tied(rng):
+    """Some components of variables of 2 and 3 states, with tables shared within and over them, some of formulas."""
+    cardinality = np.array([2] * 5 + [3] * 5)
+    parts = (np.arange(5), np.arange(5, 10))
+    groups = []
+    for arity in (1, 1, 2, 2, 3):
+        kinds = rng.integers(2, size=arity)
+        n = int(rng.integers(2, 7))
+        rows = np.column_stack([rng.choice(parts[k], size=n) for k in kinds])
+        cards = [(2, 3)[k] for k in kinds]
+        n_joint = int(np.prod(cards))
+        patterns = None if rng.random() < 0.5 else np.eye(3)[rng.integers(3, size=n_joint)][:, :2]
+        kind = rng.integers(3)
+        n_keys = int(rng.integers(1, 4))
+        features = Ones(n) if kind == 0 else keyed([*rng.integers(n_keys, size=n - 1), n_keys - 1])
+        if kind == 2 and arity == 1:
+            row_start = np.concatenate(([0], np.cumsum(rng.integers(1, 4, size=n)))).astype(np.int64)
+            features = Sparse(row_start, rng.integers(4, size=row_start[-1]).astype(np.int32), np.empty(0), 4)
+        groups.append((rows, features, patterns))
+    return graph_of(cardinality, *groups), np.array([rng.integers(k) for k in cardinality])
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_the_likelihood_never_falls_and_the_moments_match(seed, together, monkeypatch):
+    rng = np.random.default_rng(seed)
+    graph, states = random_tied(rng)
+    clamped = np.flatnonzero(rng.random(len(states)) < 0.2)
+    settings = {"together": together, "clamped": clamped, "smoothing": 0.4}
+    with monkeypatch.context() as patch:
+        patch.setattr(proportional_fitting, "GROWTH", 1.0)  # the careful step alone
+        _, state, values = fitted(graph, states, **settings, max_iterations=25)
+        assert (np.diff(values) <= 1e-10).all()
+    _, grown, tried = fitted(graph, states, **settings, max_iterations=4000)
+    assert grown.value <= state.value + 1e-10 and len(tried) == grown.evaluations
+    assert np.abs(grown.gradient).max() < 1e-5
+
+
+def test_a_table_that_a_component_has_three_times_moves_by_a_third():
+    """Three equal factors on each variable: the full step would overshoot three times."""
+    graph = graph_of([2] * 20, ([[v] for v in range(20) for _ in range(3)], Ones(60), None))
+    states = np.array([0] * 15 + [1] * 5)
+    fitting, state, _ = fitted(graph, states, max_iterations=1)
+    assert fitting.tables.rounds[0][1].tolist() == [3.0]
+    np.testing.assert_allclose(state.point, np.log(fitting.target / 30.0) / 3.0)
+    # For independent variables that is the maximum at once.
+    np.testing.assert_allclose(state.gradient, 0.0, atol=1e-10)
+
+
+def test_tables_that_never_meet_move_together():
+    pairs = [(0, 1), (2, 3), (4, 5)]
+    graph = graph_of([2] * 6, (pairs, keyed([0, 1, 0]), None), ([[0], [2], [4]], keyed([0, 1, 2]), None))
+    roles, states = np.full(6, Role.FREE, dtype=np.int8), np.zeros(6, dtype=np.int32)
+    reduced = reduce_graph(graph, roles, states)
+    tables = Tables.of(reduced, together=False)
+    assert [found.tolist() for found, _ in tables.rounds] == [[0, 1], [2, 3, 4]]
+    assert tables.n_factors.tolist() == [2, 1, 1, 1, 1]
+    ((every, most),) = Tables.of(reduced, together=True).rounds
+    assert every.tolist() == [0, 1, 2, 3, 4] and most.tolist() == [2.0] * 5
+
+
+def test_what_is_a_table():
+    def group(features, patterns):
+        return graph_of([2, 2], ([[0, 1]], features, patterns)).groups[0]
+
+    disjoint = np.array([[1.0, 0], [0, 1], [0, 0], [0, 1]])
+    assert is_table(group(Ones(1), None)) and is_table(group(Ones(1), disjoint))
+    assert not is_table(group(Ones(1), np.array([[1.0, 1], [0, 1], [0, 0], [0, 1]])))
+    assert not is_table(group(Ones(1), -disjoint))
+    assert is_counted(group(Dense(np.array([[0.0, 2.0]])), None))
+    assert not is_counted(group(Dense(np.array([[0.5]])), None))
+    assert not is_counted(group(Dense(np.array([[-1.0]])), None))
+
+
+@pytest.mark.parametrize(
+    "features",
+    [
+        Ones(4),
+        Dense(np.arange(8.0).reshape(4, 2)),
+        keyed([1, 0, 2, 1]),
+        Keyed(np.array([1, 0, 2, 1], dtype=np.int32), np.arange(8.0).reshape(4, 2), 3),
+        Sparse(np.array([0, 2, 2, 3, 6]), np.array([1, 0, 4, 2, 2, 3], dtype=np.int32), np.empty(0), 5),
+        Sparse(np.array([0, 2, 2, 3, 6]), np.array([1, 0, 4, 2, 2, 3], dtype=np.int32), np.arange(6.0), 5),
+    ],
+    ids=lambda features: type(features).__name__,
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_entries_are_those_of_the_rows(features, times):
+    features = Tiled(features, times) if times > 1 else features
+    rows = np.array([3, 0, 2, 4 * times - 1])
+    found = entries_of(features, rows)
+    dense, wanted = (np.zeros((len(rows), features.n_features)) for _ in range(2))
+    np.add.at(dense, (found.place, found.feature), found.value)
+    for place, row in enumerate(rows):
+        for feature, value in features.row(int(row)):
+            wanted[place, feature] += value
+    np.testing.assert_array_equal(dense, wanted)

@@ -1,0 +1,249 @@
+"""Reports with data: what held-out labels say, told in figures, pictures and sentences."""
+
+import shlex
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from browser import PROGRAM, browser
+from command import relcrf_command
+from html_page import Page
+from tables import small_web
+
+import relcrf
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.cli.learn import hidden_labels
+from relcrf.evaluation.intervals import Clusters
+from relcrf.evaluation.measures import Judged
+from relcrf.report import page
+from relcrf.report.calibration import calibration
+from relcrf.report.confusion import MOST_STATES, confusion
+from relcrf.report.trial import hold_trial
+from relcrf.resources import shipped
+
+HELD = ("school", ["s1"])
+OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
+
+
+def trained(folder, model, data, backend="ess", held=HELD, **settings):
+    """A run folder of what is not held out, and its trial."""
+    grounding = model.ground(relcrf.Dataset(data))
+    hidden = hidden_labels(grounding, *held) if held else None
+    monitor = run_folder.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    fit = api.fit(model, grounding, backend, hidden=hidden, monitor=monitor, **settings)
+    run_folder.save(fit.learned, folder, {"learn": 1.0})
+    return folder
+
+
+def tried(folder, data, held=HELD, **options):
+    """The trial of a run folder."""
+    fit = api.load_fit(folder)
+    grounding = fit.ground(relcrf.Dataset(data))
+    return hold_trial(fit, grounding, hidden_labels(grounding, *held) if held else None, options=OPTIONS, **options)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return tmp_path_factory.mktemp("trial")
+
+
+@pytest.fixture(scope="module")
+def web(place):
+    """A web in which every seventh page has a wrong label."""
+    folder = small_web(place / "data", pages=150)
+    pages = pd.read_csv(folder / "page.csv")
+    pages.loc[::7, "category"] = pages["category"].shift(-3)[::7]
+    pages.to_csv(folder / "page.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(place, web):
+    return trained(place / "web", relcrf.load(shipped("models", "webkb.rcrf")), web)
+
+
+@pytest.fixture(scope="module")
+def trial(run, web):
+    return tried(run, web, with_curve=True)
+
+
+def test_a_trial_asks_as_predict_does(run, web, trial):
+    fit = api.load_fit(run)
+    grounding = fit.ground(relcrf.Dataset(web))
+    held = hidden_labels(grounding, *HELD)
+    score = api.predict(fit, grounding, hidden=held).score(among=held)
+    assert list(trial.results.answers) == ["majority", "local", "ess"]
+    figures = trial.results.figures("ess", "Page.category")
+    assert figures["accuracy"].value == pytest.approx(score.accuracy)
+    assert figures["log_loss"].value == pytest.approx(-score.log_likelihood)
+    (labels,) = trial.labels
+    assert (labels.things, labels.known, labels.held) == (150, labels.known, score.n)
+    assert sum(labels.values.values()) == labels.known == (grounding.states >= 0).sum()
+    assert trial.tables == {"page": 150, "page_words": 900, "link": 300}
+    assert trial.learned_from == labels.known - score.n == fit.summary["variables"]
+    points = trial.curve["Page.category"]
+    assert [point.labels for point in points] == [round(share * trial.learned_from) for share in (0.125, 0.25, 0.5, 1)]
+    assert points[-1].log_loss == pytest.approx(-score.log_likelihood)
+
+
+def test_the_report_with_data(run, trial):
+    made = page.report(run, trial)
+    html = Page(made.html)
+    html.require_closed()
+    assert {f"Page.category: {what}" for what in ("accuracy", "log-loss, nats", "reliability", "learning curve")} <= {
+        *made.plots
+    }
+    assert len(made.plots) == html.count("svg") == html.count("figure")
+    figures = trial.results.figures("ess", "Page.category")
+    cells = html.text("td")
+    assert f"{figures['accuracy'].value:.3f}" in cells and f"{figures['roc_auc'].value:.3f}" in cells
+    low, high = figures["accuracy"].interval
+    assert f"[{low:.3f}, {high:.3f}]" in html.text("small")
+    assert f"{figures['accuracy'].value:.1%}" in html.text("strong")
+    gain = trial.results.differences("ess", "local", "Page.category")["accuracy"].value
+    (sentence,) = [text for text in html.text("p") if "against the local model" in text]
+    assert f"accuracy by {100 * gain:+.1f} (95 %:" in sentence
+    assert "standard error" in html.text("th") and "Surest mistakes" in html.text("h4")
+    assert page.report(run, trial).html == made.html
+    # Commands name what was given.
+    (again,) = [text for text in html.text("pre") if text.startswith("relcrf train web/model.rcrf \\")]
+    assert "--split school \\\n" in again and "--hold s1" in again
+    assert [text for text in html.text("pre") if text.startswith("relcrf explain web 'Page(p")]
+
+
+def test_the_command_of_a_report_trains_the_same(run, web, trial, place, monkeypatch, capsys):
+    monkeypatch.chdir(place)
+    (again,) = [text for text in Page(page.report(run, trial).html).text("pre") if "web-again" in text]
+    words = shlex.split(again.replace("\\\n", ""))
+    assert words[0] == "relcrf" and relcrf_command(capsys, monkeypatch, *words[1:])[0] == 0
+    np.testing.assert_array_equal(np.load(place / "web-again" / "weights.npy"), np.load(run / "weights.npy"))
+
+
+def test_nothing_held_out(run, web):
+    html = Page(page.report(run, tried(run, web, held=None)).html)
+    html.require_closed()
+    assert [text for text in html.text("p") if text.startswith("Nothing is held out of these data")]
+    assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
+
+
+def test_labels_that_training_saw_are_told(place, web):
+    run = trained(place / "seen", relcrf.load(shipped("models", "webkb.rcrf")), web, held=None)
+    assert [text for text in page.report(run, tried(run, web)).warnings if "probably seen" in text]
+    assert not [
+        text for text in page.report(place / "web", tried(place / "web", web)).warnings if "probably seen" in text
+    ]
+
+
+def test_all_labels_held_out(run, web):
+    found = tried(run, web, held=("school", ["s0", "s1", "s2"]))
+    assert list(found.results.answers) == ["ess"]
+    made = page.report(run, found)
+    Page(made.html).require_closed()
+    assert [text for text in made.warnings if "no local model" in text]
+
+
+def test_a_local_run_has_no_gain(place, web):
+    run = trained(place / "alone", relcrf.load(shipped("models", "webkb.rcrf")), web, "local")
+    found = tried(run, web)
+    assert list(found.results.answers) == ["majority", "local"]
+    made = page.report(run, found)
+    assert "against the local model" not in made.html and not [text for text in made.warnings if "no local" in text]
+
+
+HOSTILE = "</style><script>alert(1)</script>"
+
+
+def test_what_data_say_is_text(place):
+    model = relcrf.parse("domain D = open\nentity E { predict d : D }\ntemplate t(e: E) over e.d\n")
+    values = [HOSTILE, f"{HOSTILE}b", "$x^$"]
+    names = [f"{k}<img src=x>\x1b'" for k in range(90)]
+    table = pd.DataFrame({"id": names, "d": [values[k % 7 % 3] for k in range(90)], "g": [k % 2 for k in range(90)]})
+    run = trained(place / "<i>hostile", model, {"e": table}, held=("g", ["1"]))
+    made = page.report(run, tried(run, {"e": table}, held=("g", ["1"])))
+    html = Page(made.html)
+    html.require_closed()
+    assert not {"script", "img", "i"} & {tag for tag, _ in html.elements}
+    assert HOSTILE in html.text("th") and "\x1b" not in " ".join(html.text("pre"))
+
+
+def test_many_states_are_pairs():
+    rng = np.random.default_rng(0)
+    k = MOST_STATES + 1
+    truth = rng.integers(k, size=500)
+    probabilities = rng.dirichlet(np.ones(k), size=500)
+    found = confusion(Judged(probabilities, truth), [f"v{s}" for s in range(k)], [str(n) for n in range(500)])
+    modes = probabilities.argmax(axis=1)
+    counts = {
+        (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
+    }
+    assert found.lines == () and found.pairs[0].count == max(counts.values())
+    assert all(counts[pair.truth, pair.answer] == pair.count for pair in found.pairs)
+    surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
+    assert found.mistakes[0].name == str(surest)
+    few = confusion(Judged(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
+    modes = probabilities[:, :2].argmax(axis=1)
+    assert few.lines[0].answers == tuple(int(((truth % 2 == 0) & (modes == m)).sum()) for m in range(2))
+    assert few.lines[1].recall == pytest.approx((modes[truth % 2 == 1] == 1).mean())
+    assert few.lines[1].precision == pytest.approx((truth[modes == 1] % 2 == 1).mean())
+
+
+@pytest.mark.parametrize(
+    ("said", "happens", "words"),
+    [(0.95, 0.7, "too sure"), (0.6, 0.9, "less sure than it may be"), (0.8, 0.8, "taken at their word")],
+)
+def test_advice_on_calibration(said, happens, words):
+    n = 600
+    truth = (np.arange(n) >= happens * n).astype(np.int64)
+    judged = Judged(np.tile([said, 1 - said], (n, 1)), truth)
+    found = calibration("E.d", judged, Clusters.of_items(np.arange(n), np.arange(n)))
+    assert words in found.advice and ("--calibrate 5" in found.advice) == (said != happens)
+    assert f"{said:.1%}" in found.advice and f"{happens:.1%}" in found.advice
+    assert found.interval[0] <= said - happens <= found.interval[1]
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="needs Chromium")
+def test_the_page_in_a_browser(run, trial, tmp_path):
+    """No width of a window makes the page itself scroll sideways, and letters stand out from their paper."""
+    page.write(run, tmp_path / "report.html", trial)
+    started = time.monotonic()
+    with browser(tmp_path / "profile") as shown:
+        papers = []
+        for width in (320, 1600):
+            for dark in (False, True):
+                shown.open(tmp_path / "report.html", width, dark=dark)
+                assert shown.ask("document.documentElement.scrollWidth") == width
+                out = "e => !e.closest('.table, .text, .command, svg') && e.getBoundingClientRect().right > innerWidth + 1"
+                assert shown.ask(f"[...document.querySelectorAll('body *')].filter({out}).length") == 0
+                papers.append(shown.ask("getComputedStyle(document.body).backgroundColor"))
+                assert shown.ask("document.querySelector('.n').closest('.table').scrollWidth > 0")
+                assert shown.ask("getComputedStyle(document.querySelector('td.n')).textAlign") == "right"
+                for element in ("p", ".text .kd", ".text .c1", ".tile small", ".verdict", "svg text"):
+                    assert contrast(shown, element) >= 4.5, (element, dark)
+        assert papers[0] == papers[2] != papers[1] == papers[3]
+        assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
+        shown.picture(tmp_path / "page.png", whole=False)
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG") and time.monotonic() - started < 60
+
+
+def contrast(shown, element):
+    """How far a text stands out from what is behind it, as WCAG 2 measures it."""
+    text, paper = shown.ask(
+        f"""(() => {{
+            const e = document.querySelector({element!r});
+            const own = getComputedStyle(e);
+            let behind = e;
+            while (getComputedStyle(behind).backgroundColor == "rgba(0, 0, 0, 0)") behind = behind.parentElement;
+            const colour = e.closest("svg") ? own.fill : own.color;
+            return [colour, getComputedStyle(behind).backgroundColor].map(c => c.match(/[\\d.]+/g).slice(0, 3).map(Number));
+        }})()"""
+    )
+    one, other = sorted((luminance(text), luminance(paper)), reverse=True)
+    return (one + 0.05) / (other + 0.05)
+
+
+def luminance(colour):
+    parts = np.array(colour) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])

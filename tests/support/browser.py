@@ -1,0 +1,80 @@
+"""A headless Chromium, spoken to over pipes: what a page measures in it. Nothing is loaded from a network."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+from contextlib import contextmanager
+
+PROGRAM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+
+
+class Browser:
+    """One page of a browser, by its DevTools protocol: messages of JSON with a zero byte behind each."""
+
+    def __init__(self, send, receive):
+        self._send, self._receive, self._n, self._session = send, receive, 0, None
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self.call("Page.enable")
+
+    def call(self, method, **params):
+        self._n += 1
+        message = {"id": self._n, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        self._send.write(json.dumps(message).encode() + b"\0")
+        self._send.flush()
+        return self._until(lambda said: said.get("id") == self._n)["result"]
+
+    def _until(self, wanted):
+        while True:
+            said = bytearray()
+            while (byte := self._receive.read(1)) != b"\0":
+                assert byte, "the browser has ended"
+                said += byte
+            found = json.loads(said)
+            if wanted(found):
+                return found
+
+    def open(self, path, width, *, dark=False, height=900):
+        """Shows a file in a window of so many pixels."""
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self.call("Emulation.setEmulatedMedia", features=scheme)
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        self._until(lambda said: said.get("method") == "Page.loadEventFired")
+
+    def ask(self, expression):
+        """The value of an expression of JavaScript, asked from outside the page."""
+        found = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def picture(self, path, *, whole=True):
+        """Writes what is shown as PNG; the whole page, or what the window shows."""
+        found = self.call("Page.captureScreenshot", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+
+@contextmanager
+def browser(folder):
+    """A browser whose own files are in a folder."""
+    to_read, send = os.pipe()
+    receive, to_write = os.pipe()
+    flags = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe")
+    # The browser reads from descriptor 3 and writes to 4.
+    shell = f'exec "$@" 3<&{to_read} 4>&{to_write}'
+    command = ["bash", "-c", shell, "bash", PROGRAM, *flags, f"--user-data-dir={folder}"]
+    process = subprocess.Popen(command, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
+    os.close(to_read)
+    os.close(to_write)
+    with open(send, "wb") as sending, open(receive, "rb") as receiving:
+        yield Browser(sending, receiving)
+    process.wait(timeout=20)

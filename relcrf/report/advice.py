@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.backends.learned import LearnedModel
+from relcrf.errors import listing
 from relcrf.language.check import check
 from relcrf.report import moments
 from relcrf.report.results import FEW, Section
@@ -49,14 +50,15 @@ def warnings(
         f"{count:,} keys of template '{name}' were never seen in training; their weights are 0."
         for name, count in trial.unseen_keys.items()
     ]
-    for section in found:
-        if section.n < FEW:
-            out.append(f"{section.labels.name}: {section.n:,} labels are held out, too few for small differences.")
-        if section.resampled == "labels":
-            out.append(
-                f"{section.labels.name}: the connected components are too few to draw them again, so intervals take labels for "
-                "independent, which linked ones are not: figures may be further off."
-            )
+    few = [f"{section.labels.name} ({section.n:,})" for section in found if section.n < FEW]
+    if few:
+        out.append(f"Few labels are held out, too few for small differences: {listing(few)}.")
+    linked = [section.labels.name for section in found if section.resampled == "labels"]
+    if linked:
+        out.append(
+            "The connected components are too few to draw them again, so intervals take labels for independent, which linked "
+            f"ones are not: figures may be further off. This is of {listing(linked)}."
+        )
     if trial.results is not None and trial.no_local:
         out.append(f"There is no local model beside the run: {trial.no_local}.")
     return out

@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
+import time
 from contextlib import contextmanager
 
 PROGRAM = next(
@@ -14,11 +16,15 @@ PROGRAM = next(
 )
 
 
+PATIENCE = 60
+"""Seconds without a word, after which a browser is given up."""
+
+
 class Browser:
     """One page of a browser, by its DevTools protocol: messages of JSON with a zero byte behind each."""
 
     def __init__(self, send, receive):
-        self._send, self._receive, self._n, self._session = send, receive, 0, None
+        self._send, self._receive, self._n, self._session, self._rest = send, receive, 0, None, b""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self.call("Page.enable")
@@ -30,17 +36,20 @@ class Browser:
             message["sessionId"] = self._session
         self._send.write(json.dumps(message).encode() + b"\0")
         self._send.flush()
-        return self._until(lambda said: said.get("id") == self._n)["result"]
+        while (said := self._next()).get("id") != self._n:
+            pass  # an event
+        return said["result"]
 
-    def _until(self, wanted):
-        while True:
-            said = bytearray()
-            while (byte := self._receive.read(1)) != b"\0":
-                assert byte, "the browser has ended"
-                said += byte
-            found = json.loads(said)
-            if wanted(found):
-                return found
+    def _next(self):
+        """The next message."""
+        said, zero, self._rest = self._rest.partition(b"\0")
+        while not zero:
+            assert select.select([self._receive], [], [], PATIENCE)[0], "the browser does not answer"
+            more = os.read(self._receive.fileno(), 1 << 16)
+            assert more, "the browser has ended"
+            head, zero, self._rest = more.partition(b"\0")
+            said += head
+        return json.loads(said)
 
     def open(self, path, width, *, dark=False, height=900):
         """Shows a file in a window of so many pixels."""
@@ -49,7 +58,10 @@ class Browser:
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.call("Page.navigate", url=path.resolve().as_uri())
-        self._until(lambda said: said.get("method") == "Page.loadEventFired")
+        ends = time.monotonic() + PATIENCE
+        while self.ask("document.readyState") != "complete":
+            assert time.monotonic() < ends, "the page is not there"
+            time.sleep(0.02)
 
     def ask(self, expression):
         """The value of an expression of JavaScript, asked from outside the page."""
@@ -75,6 +87,9 @@ def browser(folder):
     process = subprocess.Popen(command, pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL)
     os.close(to_read)
     os.close(to_write)
-    with open(send, "wb") as sending, open(receive, "rb") as receiving:
-        yield Browser(sending, receiving)
-    process.wait(timeout=20)
+    try:
+        with open(send, "wb") as sending, open(receive, "rb", buffering=0) as receiving:
+            yield Browser(sending, receiving)
+        process.wait(timeout=PATIENCE)
+    finally:
+        process.kill()

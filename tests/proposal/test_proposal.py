@@ -1,6 +1,8 @@
 """Proposals for tables of many shapes: what is found, and that the model grounds on them."""
 
-import json
+import shlex
+import sqlite3
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -156,8 +158,6 @@ def test_nothing_of_a_table_becomes_code(tmp_path, out):
 
 
 def test_a_database_takes_no_manifest(tmp_path, out):
-    import sqlite3
-
     path = tmp_path / "d.sqlite"
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE page (id INTEGER, label TEXT, 'odd name' TEXT)")
@@ -193,10 +193,18 @@ def test_the_command(relcrf_, relcrf_json, tmp_path):
     code, text, _ = relcrf_("new", folder, "--out", tmp_path / "b.rcrf")
     assert code == 0 and "bag Page.words" in text and "relcrf train" in text
     for command in found["commands"][:2]:
-        import shlex
-
         code, _, err = relcrf_(*shlex.split(command)[1:])
         assert code == 0, err
     code, _, err = relcrf_("new", folder, "--out", tmp_path / "a.rcrf")
     assert code == 2 and err.count("error[E374]") == 1
-    assert json.dumps(found)
+
+
+def test_the_page_can_be_followed(relcrf_, tmp_path, monkeypatch):
+    page = (Path(relcrf.__file__).parents[1] / "docs" / "new.md").read_text()
+    lines = page.partition("```console\n")[2].partition("```")[0].splitlines()
+    small_web(tmp_path / "web")
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        code, _, err = relcrf_(*shlex.split(line)[2:])
+        assert code == 0, (line, err)
+    assert (tmp_path / "links.rcrf").exists() and len(lines) == 5

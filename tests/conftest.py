@@ -6,6 +6,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
+# Several threads of BLAS in each of several processes wait for each other more than they work.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # The command asks for the width when it is imported, whichever test comes first.
 os.environ["COLUMNS"] = "200"
 

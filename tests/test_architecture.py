@@ -29,6 +29,7 @@ LAYERS = (
     ("builder",),
     ("serving",),
     ("report",),
+    ("proposal",),
     ("demo",),
     ("datasets",),
     ("estimators",),

@@ -13,6 +13,7 @@ import typer
 from relcrf import __version__
 from relcrf.cli import (
     compare,
+    completion,
     cv,
     demo,
     explain,
@@ -23,6 +24,7 @@ from relcrf.cli import (
     language,
     learn,
     moments,
+    new,
     pareto,
     report,
     warmup,
@@ -42,6 +44,7 @@ app = typer.Typer(
 )
 
 for command in (
+    new.new,
     inspect.check,
     inspect.plan,
     ground.ground,
@@ -63,6 +66,7 @@ for command in (
     language.fmt,
     language.explain_error,
     language.lsp,
+    completion.completion,
 ):
     app.command()(command)
 

@@ -41,7 +41,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     Attributes:
         fit_: the trained model.
-        classes_: the values of the attribute, where `tables` are given.
+        classes_: the values of the attribute in their order as labels, where `tables` are given.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         states[block.start : block.start + block.count] = -1
         states[variables] = _codes(block, y)
         self._grounding, self._attribute = replace(grounding, states=states), block.name
-        self.classes_ = _typed(block.values, y)
+        values = _typed(block.values, y)
+        self._order = np.argsort(values, kind="stable")
+        self.classes_ = values[self._order]
         self.fit_ = api.fit(model, self._grounding, self.backend, **self.settings)
         return self
 
@@ -124,7 +126,8 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         hidden = np.zeros(grounding.graph.n_variables, dtype=bool)
         hidden[variables] = True
         found = api.predict(self.fit_, grounding, hidden=hidden)
-        return found.probabilities(block.name)[np.searchsorted(found.variables(block.name), variables)]
+        rows = np.searchsorted(found.variables(block.name), variables)
+        return found.probabilities(block.name)[rows][:, self._order]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Accuracy: of the labels of keys; or, without `tables`, of all known labels of X, each attribute's hidden together."""

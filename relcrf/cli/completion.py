@@ -1,0 +1,187 @@
+"""Completion for shells: a script that knows all commands, and needs no Python when <Tab> is pressed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relcrf.backends import registry
+from relcrf.cli.output import JsonOption, print_json
+from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.grounding.engines.choice import NAMES
+from relcrf.inference.choice import METHODS
+from relcrf.resources import shipped
+from relcrf.settings import names_of
+
+SHELLS = ("bash", "zsh", "fish")
+
+_ARGUMENTS = {"model": "model", "models": "model", "run": "run", "target": "target", "data": "path"}
+_PATHS = ("data", "out", "keep", "export", "plot", "graphml", "picture")
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command as shells complete it.
+
+    Args:
+        flags: each with what it does. values: what stands behind a flag: `setting`, `path`, `words:a b`.
+        argument: what its argument is, in the same words; empty where it has none.
+    """
+
+    name: str
+    about: str
+    flags: Mapping[str, str]
+    values: Mapping[str, str]
+    argument: str
+
+
+def completion(
+    context: typer.Context,
+    shell: Annotated[str, typer.Argument(help=f"Which: {listing(SHELLS)}.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Print a script that completes commands, flags, backends, settings and files in a shell.
+
+    Example: relcrf completion bash > ~/.local/share/bash-completion/completions/relcrf
+    """
+    if shell not in SHELLS:
+        hint = f"completion is there for {listing(SHELLS)}"
+        raise UsageError(Diagnostic("E300", f"'{shell}' is no shell that relcrf knows", hint=hint))
+    commands = list(_commands(context.find_root().command))
+    text = _fish(commands) if shell == "fish" else _bash(commands)
+    if shell == "zsh":
+        text = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + text
+    if as_json:
+        print_json({"shell": shell, "script": text})
+    else:
+        print(text, end="")
+
+
+def _commands(group: Any) -> Iterator[Command]:
+    """What there is, told by the command line itself."""
+    for name, command in group.commands.items():
+        flags, values, argument = {"--help": "Show this message and exit."}, {}, ""
+        for parameter in command.params:
+            if parameter.param_type_name == "argument":
+                argument = "uai" if name == "infer" else _argument(parameter.name)
+                continue
+            about = str(parameter.help or "").strip()
+            for flag in (*parameter.opts, *parameter.secondary_opts):
+                flags[flag] = about
+                if not parameter.is_flag:
+                    values[flag] = _value(parameter.name)
+        yield Command(name, _first_line(command.help), flags, values, argument)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().split("\n")[0]
+
+
+def _argument(name: str) -> str:
+    """What an argument of this name is."""
+    if name == "shell":
+        return f"words:{_joined(SHELLS)}"
+    if name == "code":
+        pages = shipped("docs", "errors/README.md").parent.glob("[EW][0-9]*.md")
+        return f"words:{_joined(sorted(page.stem for page in pages))}"
+    return _ARGUMENTS.get(name, "none")
+
+
+def _value(name: str) -> str:
+    """What stands behind an option of this name."""
+    words = {
+        "backend": registry.names(),
+        "backends": registry.names(),
+        "engine": NAMES,
+        "method": sorted(METHODS),
+        "task": ("PR", "MAR", "MPE"),
+        "by": ("log_likelihood", "accuracy"),
+    }
+    if name in words:
+        return f"words:{_joined(words[name])}"
+    if name in ("setting", "select"):
+        return "setting"
+    return "path" if name in _PATHS else "none"
+
+
+def _settings() -> dict[str, list[str]]:
+    """The settings of each backend and of each method of inference."""
+    kinds: dict[str, type] = {name: registry.backend_class(name) for name in registry.names()}
+    return {name: names_of(kind) for name, kind in (kinds | dict(METHODS)).items()}
+
+
+def _joined(words: Iterable[str]) -> str:
+    """Words for a script; a name that a shell would not read as one is left out."""
+    return " ".join(word for word in words if re.fullmatch(r"[\w.+-]+", word))
+
+
+def _case(function: str, answers: Mapping[str, str]) -> str:
+    """A shell function that answers in REPLY."""
+    lines = "\n".join(f"        '{key}') REPLY='{answer}' ;;" for key, answer in answers.items() if answer)
+    return f"{function}() {{\n    case $1 in\n{lines}\n        *) REPLY= ;;\n    esac\n}}\n"
+
+
+def _bash(commands: list[Command]) -> str:
+    tables = [
+        "# Completion for relcrf in bash, and in zsh by bashcompinit. Written by: relcrf completion",
+        f"_relcrf_commands='{_joined(c.name for c in commands)} --help --version'\n",
+        _case("_relcrf_flags", {c.name: _joined(c.flags) for c in commands}),
+        _case("_relcrf_value", {f"{c.name} {flag}": v for c in commands for flag, v in c.values.items()}),
+        _case("_relcrf_argument", {c.name: c.argument for c in commands}),
+        _case("_relcrf_settings", {name: _joined(names) for name, names in _settings().items()}),
+    ]
+    return "\n".join([*tables, Path(__file__).with_name("completion.bash").read_text(encoding="utf-8")])
+
+
+_FISH_KINDS = {
+    "model": "(__fish_complete_suffix .rcrf)",
+    "uai": "(__fish_complete_suffix .uai)",
+    "run": "(__fish_complete_directories)",
+    "target": "(__fish_complete_suffix .rcrf)",
+    "path": "(__fish_complete_path)",
+}
+
+
+def _fish(commands: list[Command]) -> str:
+    out = ["# Completion for relcrf in fish. Written by: relcrf completion", "complete -c relcrf -f"]
+    for command in commands:
+        out.append(f"complete -c relcrf -n __fish_use_subcommand -a {command.name} -d {_fish_text(command.about)}")
+        here = f"complete -c relcrf -n '__fish_seen_subcommand_from {command.name}'"
+        if command.argument not in ("", "none"):
+            out.append(f"{here} -a {_fish_text(_fish_words(command.argument))}")
+        for flag, about in command.flags.items():
+            kind = command.values.get(flag)
+            named = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
+            if kind == "setting":
+                out += _fish_settings(command, flag, named, about)
+                continue
+            value = "" if kind is None else " -x" if kind == "none" else f" -x -a {_fish_text(_fish_words(kind))}"
+            out.append(f"{here} {named}{value} -d {_fish_text(about)}")
+    return "\n".join(out) + "\n"
+
+
+def _fish_settings(command: Command, flag: str, named: str, about: str) -> Iterator[str]:
+    """A line for each backend, or method: its settings where the line names it, and those of the default else."""
+    chosen = METHODS if command.name == "infer" else registry.names()
+    default = "auto" if command.name == "infer" else "ess"
+    settings = _settings()
+    for name in chosen:
+        said = f"__fish_seen_subcommand_from {command.name}; and "
+        said += f"__fish_seen_argument -s b -l backend; and string match -q -- '*{name}*' (commandline -p)"
+        if name == default:
+            said = f"__fish_seen_subcommand_from {command.name}; and not __fish_seen_argument -s b -l backend"
+        words = " ".join(f"{setting}=" for setting in settings[name])
+        yield f"complete -c relcrf -n {_fish_text(said)} {named} -x -a {_fish_text(words)} -d {_fish_text(about)}"
+
+
+def _fish_words(kind: str) -> str:
+    return kind.removeprefix("words:") if kind.startswith("words:") else _FISH_KINDS[kind]
+
+
+def _fish_text(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,86 @@
+"""The command that begins a project: a first model from tables alone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from relcrf.cli.output import MEMORY, JsonOption, MemoryOption, console, note, print_json, table, watching
+from relcrf.proposal.project import Project, propose
+from relcrf.text.printable import printable
+
+
+def new(
+    data: Annotated[
+        str, typer.Argument(help="A folder of tables, a dataset.toml, a database file or postgresql://...")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The model to write.")] = Path("model.rcrf"),
+    predict: Annotated[
+        str | None,
+        typer.Option("--predict", "-p", help="What to predict: Table.column, or the table of a relation."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    memory: MemoryOption = MEMORY,
+    as_json: JsonOption = False,
+) -> None:
+    """Begin a project: propose a first model for a folder of tables, verify it on them, and write it.
+
+    Example: relcrf new webkb/ --out webkb.rcrf --predict page.category
+    """
+    started = time.perf_counter()
+    with watching(quiet=as_json) as watch:
+        project = propose(data, out, predict, memory, force=force, progress=watch.phase)
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json(_as_dict(project, seconds))
+        return
+    rows = [(_shown(f.table), _shown(f.taken_for), f.rows, _shown(f.reason)) for f in project.scheme.findings]
+    table("what the tables are", ("table", "taken for", "rows", "because"), rows)
+    counts = {p.name: p for p in project.plans}
+    shown = [
+        (p.name, counts[p.name].bindings, counts[p.name].weights, p.comment) for p in project.pieces if p.name in counts
+    ]
+    table(f"templates for {_shown(project.target.name)}", ("template", "bindings", "weights", "what it says"), shown)
+    written = f"{project.model}" + (f" and {project.manifest[0]}" if project.manifest else "")
+    console.print(
+        f"{written}: predicts {printable(project.target.name)} ({printable(project.target.reason)}); "
+        f"{project.variables:,} variables, {project.labelled:,} of them labelled; {seconds:.1f} s",
+        markup=False, highlight=False, soft_wrap=True,
+    )  # fmt: skip
+    for text in project.notes:
+        note(printable(text))
+    for command in project.commands:
+        console.print(f"  {printable(command)}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _shown(text: str) -> str:
+    """A text of the data in a cell: neither markup nor control characters mean anything."""
+    return escape(printable(text))
+
+
+def _as_dict(project: Project, seconds: float) -> dict[str, object]:
+    names = ("name", "bindings", "factors", "weights", "bytes", "is_candidate")
+    return {
+        "model": str(project.model),
+        "manifest": str(project.manifest[0]) if project.manifest else None,
+        "data": project.data,
+        "predict": project.target.name,
+        "reason": project.target.reason,
+        "others": list(project.others),
+        "tables": [
+            {"table": f.table, "taken_for": f.taken_for, "rows": f.rows, "reason": f.reason}
+            for f in project.scheme.findings
+        ],
+        "left_out": [{"column": column, "reason": reason} for column, reason in project.scheme.left_out],
+        "templates": [{n: getattr(plan, n) for n in names} for plan in project.plans],
+        "tried_next": [p.name for p in project.pieces if not p.is_active],
+        "variables": project.variables,
+        "labelled": project.labelled,
+        "commands": list(project.commands),
+        "notes": list(project.notes),
+        "seconds": seconds,
+    }

@@ -1,0 +1,132 @@
+"""What a proposed model declares: entities with their attributes, relations, bags; and what it leaves out, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from relcrf.proposal.profile import Profile
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An attribute that a table has.
+
+    Args:
+        type: as the language writes it; `enumeration` and `open` stand for domains that are not declared yet.
+        column: of the raw table; the prefix of a vector's columns.
+        values: of an enumeration. distinct: different values. missing: things without one.
+        place: of its column in its table, from 0 for the last one: labels often are last.
+        low, high: of numbers.
+    """
+
+    name: str
+    type: str
+    table: str
+    column: str
+    values: tuple[str, ...] = ()
+    distinct: int = 0
+    missing: int = 0
+    place: int = 1
+    low: float = 0.0
+    high: float = 0.0
+
+    @property
+    def is_discrete(self) -> bool:
+        """Whether weights may be separate for each value."""
+        return self.type in ("enumeration", "open", "bool")
+
+
+@dataclass
+class Entity:
+    """A kind of things. `size`: how many there are; `sequence`: attributes of the group and of the place in it."""
+
+    name: str
+    key: str
+    size: int
+    reason: str
+    table: str
+    attributes: list[Attribute] = field(default_factory=list)
+    bags: list[Bag] = field(default_factory=list)
+    sequence: tuple[str, str] | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Bag:
+    """Many values of a domain for each thing. `distinct`: different values, `rows`: of its table."""
+
+    name: str
+    domain: str
+    table: str
+    distinct: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument of a relation: of an entity, or of a domain where `entity` is None.
+
+    Args:
+        column: of the relation's table, as the dataset that the model is grounded on has it.
+        distinct: different values.
+    """
+
+    name: str
+    sort: str
+    entity: Entity | None
+    column: str
+    distinct: int
+
+
+@dataclass
+class Link:
+    """A relation.
+
+    Args:
+        rows: of its table. reason: why it is one.
+        value: whether its table says of each tuple if it holds, or which of `levels` it has; None where it is listed or not.
+        is_symmetric: of two arguments of one entity: whether each pair stands in both orders.
+        irreflexive: of the first two arguments of one entity: whether no thing is linked with itself.
+    """
+
+    name: str
+    arguments: list[Argument]
+    rows: int
+    reason: str
+    table: str
+    attributes: list[Attribute] = field(default_factory=list)
+    value: str | None = None
+    levels: int = 0
+    is_symmetric: bool = False
+    irreflexive: bool = False
+    profile: Profile | None = None
+
+    def of(self, entity: Entity) -> list[Argument]:
+        """The arguments of an entity."""
+        return [a for a in self.arguments if a.entity is entity]
+
+    def of_others(self, entity: Entity) -> list[Argument]:
+        """The arguments of other sorts."""
+        return [a for a in self.arguments if a.entity is not entity]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What became of a table, for people: a table, what it is taken for, its rows, and the reasons."""
+
+    table: str
+    taken_for: str
+    rows: int
+    reason: str
+
+
+@dataclass
+class Scheme:
+    """All that was found in some tables."""
+
+    entities: list[Entity] = field(default_factory=list)
+    links: list[Link] = field(default_factory=list)
+    domains: list[str] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    left_out: list[tuple[str, str]] = field(default_factory=list)
+    """Columns (`table.column`) that the model does without, and why."""

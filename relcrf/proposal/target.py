@@ -1,0 +1,118 @@
+"""What a proposed model predicts: what the user names, or what tables most likely are there for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.model.spec import folded
+from relcrf.proposal.names import LABELS
+from relcrf.proposal.scheme import Attribute, Entity, Link, Scheme
+
+STATES = 200
+"""Most values of what is predicted."""
+
+TUPLES = 3_000_000
+"""Most tuples of a relation that is predicted."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is predicted: attributes of an entity, or a relation; and why."""
+
+    reason: str
+    entity: Entity | None = None
+    attributes: tuple[Attribute, ...] = ()
+    link: Link | None = None
+
+    @property
+    def name(self) -> str:
+        """As `--predict` names it."""
+        if self.link is not None:
+            return self.link.name
+        assert self.entity is not None
+        return f"{self.entity.name}.{self.attributes[0].name}"
+
+
+def choose(scheme: Scheme, wanted: str | None) -> tuple[Target, list[str]]:
+    """What is predicted, and what else could be.
+
+    Raises:
+        UsageError: where `wanted` names nothing that can be predicted, or nothing can.
+    """
+    found = _candidates(scheme)
+    if wanted is None:
+        if not found:
+            hint = "name a relation or a column with few values: --predict Table.column; there must be one"
+            raise UsageError(
+                Diagnostic("E369", "nothing in these tables looks like what could be predicted", hint=hint)
+            )
+        return found[0][1], [target.name for _, target in found[1:9]]
+    table, _, column = wanted.partition(".")
+    for _, target in found:
+        if _is_named(target, table, column):
+            return target, [other.name for _, other in found if other is not target][:8]
+    known = [target.name for _, target in found]
+    hint = suggestion(wanted, known) or (f"it may be {listing(known)}" if known else "nothing here can be predicted")
+    raise UsageError(Diagnostic("E373", f"'{wanted}' is nothing that could be predicted", hint=hint))
+
+
+def _is_named(target: Target, table: str, column: str) -> bool:
+    if target.link is not None:
+        return folded(table) in (folded(target.link.name), folded(target.link.table)) and not column.replace(
+            "value", ""
+        )
+    assert target.entity is not None
+    tables = {folded(target.entity.name), folded(target.entity.table)} | {folded(a.table) for a in target.attributes}
+    columns = {folded(n) for a in target.attributes for n in (a.name, a.column)}
+    return folded(table) in tables and folded(column) in columns
+
+
+def _candidates(scheme: Scheme) -> list[tuple[float, Target]]:
+    """All that could be predicted with how likely it is meant, likeliest first."""
+    found: list[tuple[float, Target]] = []
+    parents = {x.sort for link in scheme.links for x in link.arguments[1:]} if scheme.links else set()
+    children = {link.arguments[0].sort for link in scheme.links if len({x.sort for x in link.arguments}) > 1}
+    for entity in scheme.entities:
+        labels = tuple(a for a in entity.attributes if a.type == "bool" and a.place == 0 and a.column[-1:].isdigit())
+        if len(labels) > 1:
+            found.append((6.0, Target(f"{len(labels)} columns of 0 and 1 with one name", entity, labels)))
+        for attribute in entity.attributes:
+            if attribute in labels and len(labels) > 1:
+                continue
+            score = _score(scheme, entity, attribute)
+            if score is not None:
+                is_top = entity.name in parents and entity.name not in children
+                score = score[0] + 2.0 * is_top, score[1]
+                found.append((score[0], Target(score[1], entity, (attribute,))))
+    for link in scheme.links:
+        size = prod(x.entity.size if x.entity else x.distinct for x in link.arguments)
+        if not 1 < size <= TUPLES or (len(link.arguments) < 2 and link.value is None):
+            continue
+        if link.value is not None:
+            found.append((5.5, Target("its tuples have values", link=link)))
+        elif not any(x.entity is not None for x in link.arguments):
+            continue
+        else:
+            of_things = all(x.entity is not None for x in link.arguments)
+            found.append((of_things + min(0.4, link.rows / size), Target("which tuples it lists", link=link)))
+    return sorted(found, key=lambda f: (-f[0], f[1].name))
+
+
+def _score(scheme: Scheme, entity: Entity, attribute: Attribute) -> tuple[float, str] | None:
+    few = attribute.type in ("enumeration", "bool") or (attribute.type == "open" and attribute.distinct <= STATES)
+    if not few or (entity.sequence and attribute.name in entity.sequence):
+        return None
+    score, reasons = 1.5 + (attribute.type == "enumeration") * 0.5, [f"{attribute.distinct} values"]
+    if attribute.column.lower() in LABELS:
+        score, reasons = score + 3, [*reasons, "called as labels are"]
+    if attribute.missing:
+        score, reasons = score + 3, [*reasons, f"missing for {attribute.missing:,} of {entity.size:,}"]
+    if attribute.place == 0:
+        score, reasons = score + 1, [*reasons, "the last column"]
+    rich = bool(entity.bags or entity.sequence or any(a.type in ("vector", "bag") for a in entity.attributes))
+    rich = rich or any(link.of(entity) for link in scheme.links)
+    if rich:
+        score, reasons = score + 1, [*reasons, f"there is evidence about each {entity.name}"]
+    return score, ", ".join(reasons)

@@ -1,0 +1,359 @@
+"""Templates of a proposed model: what an expert would begin with for what is predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from relcrf.data.dataset import quoted
+from relcrf.proposal.names import Names, camel, sayable, snake
+from relcrf.proposal.scheme import Argument, Attribute, Entity, Link, Scheme
+from relcrf.proposal.target import Target
+
+TABLE = 40
+"""Most values of what is predicted for which pairs have a full table of weights; beyond it they are equal or not."""
+
+HUB = 50
+"""Things that share more neighbours than this are not paired: what links all tells nothing."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A declaration with weights.
+
+    Args:
+        name: of the template. text: it, and what it derives before. comment: what it says, in one line.
+        is_active: whether it stands in the model, or is a comment: something to try next.
+    """
+
+    name: str
+    comment: str
+    text: str
+    is_active: bool = True
+
+
+def templates(scheme: Scheme, target: Target) -> list[Piece]:
+    """The pieces of a model for a target."""
+    taken = [e.name for e in scheme.entities] + [k.name for k in scheme.links] + scheme.domains
+    return _Templates(scheme, target, Names(taken)).run()
+
+
+class _Templates:
+    def __init__(self, scheme: Scheme, target: Target, taken: Names) -> None:
+        self.scheme, self.target = scheme, target
+        self.relations = taken
+        self.names = Names()
+        self.pieces: list[Piece] = []
+
+    def run(self) -> list[Piece]:
+        if self.target.link is not None:
+            self._of_relation(self.target.link)
+            return self.pieces
+        entity = self.target.entity
+        assert entity is not None
+        many = len(self.target.attributes) > 1
+        for attribute in self.target.attributes:
+            self._of_attribute(entity, attribute, f"_{attribute.name}" if many else "")
+        for k, one in enumerate(self.target.attributes):
+            for other in self.target.attributes[k + 1 :]:
+                x = _letter(entity.name)
+                self._add(
+                    f"{one.name}_{other.name}", "labels of one thing go together, or exclude each other",
+                    f"({x}: {entity.name})", f"over {x}.{one.name}, {x}.{other.name}",
+                )  # fmt: skip
+        return self.pieces
+
+    def _add(
+        self, name: str, comment: str, binders: str, *clauses: str, before: str = "", is_active: bool = True
+    ) -> None:
+        name = self.names.free(sayable(name))
+        text = "\n    ".join([f"template {name}{binders}", *clauses])
+        self.pieces.append(Piece(name, comment, before + text, is_active))
+
+    # An attribute of things
+
+    def _of_attribute(self, entity: Entity, attribute: Attribute, suffix: str) -> None:
+        x, label = _letter(entity.name), attribute.name
+        binder, target = f"({x}: {entity.name})", f"{x}.{label}"
+        what = f"the {label} of a {entity.name}"
+        self._add(f"prior{suffix}", f"how frequent each value of {label} is", binder, f"over {target}")
+        for bag in entity.bags:
+            w = _letter(bag.domain, x)
+            self._add(
+                f"{bag.name.removesuffix('s')}{suffix}", f"one row of weights for each of its {bag.name}",
+                f"({x}: {entity.name}, {w}: {bag.domain})", f"where {w} in {x}.{bag.name}", f"over {target}", f"per {w}",
+            )  # fmt: skip
+        for other in entity.attributes:
+            if other in self.target.attributes or (entity.sequence and other.name in entity.sequence):
+                continue
+            evidence = _evidence(f"{x}.{other.name}", other)
+            if evidence:
+                comment = f"what {other.name} says of {what}"
+                self._add(f"{other.name}{suffix}", comment, binder, f"over {target}", evidence)
+        if entity.sequence:
+            self._sequence(entity, attribute, suffix)
+        for link in self.scheme.links:
+            if link.value is None:
+                self._along(entity, attribute, link, suffix)
+
+    def _sequence(self, entity: Entity, attribute: Attribute, suffix: str) -> None:
+        assert entity.sequence is not None
+        group, place = entity.sequence
+        binders = f"(a: {entity.name}, b: {entity.name})"
+        following = "Next" if not suffix else f"Next{suffix}"
+        name = self.relations.free(following, "Following")
+        derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{place} == a.{place} + 1\n\n"
+        self._add(
+            f"step{suffix}", f"the next one of a {group} depends on this one: a full table",
+            binders, f"where {name}(a, b)", self._pair_of(attribute), before=derive,
+        )  # fmt: skip
+        for other in entity.attributes:
+            if (
+                other.type in ("enumeration", "open")
+                and other not in self.target.attributes
+                and other.name not in entity.sequence
+            ):
+                self._add(
+                    f"before_{other.name}{suffix}", f"what {other.name} of the one before says",
+                    binders, f"where {name}(a, b)", f"over b.{attribute.name}", f"per a.{other.name}",
+                )  # fmt: skip
+
+    @staticmethod
+    def _pair_of(attribute: Attribute, *, symmetric: bool = False) -> str:
+        if attribute.distinct > TABLE:
+            return f"over a.{attribute.name} == b.{attribute.name}"
+        return f"over {'symmetric ' * symmetric}a.{attribute.name}, b.{attribute.name}"
+
+    def _along(self, entity: Entity, attribute: Attribute, link: Link, suffix: str) -> None:
+        own, others = link.of(entity), link.of_others(entity)
+        lower = snake(link.name)
+        x, label = _letter(entity.name), attribute.name
+        if len(own) == 2:
+            self._linked(entity, attribute, link, f"{lower}{suffix}")
+        elif len(own) == 1:
+            names = {id(own[0]): x}
+            for argument in others:
+                names[id(argument)] = _letter(argument.sort, *names.values())
+            atom = f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
+            if not others:
+                self._add(
+                    f"{lower}{suffix}",
+                    f"who is in {link.name}",
+                    f"({x}: {entity.name})",
+                    f"where {atom}",
+                    f"over {x}.{label}",
+                )
+            for argument in others:
+                y = names[id(argument)]
+                binders = f"({x}: {entity.name}, {y}: {argument.sort})"
+                name = f"{lower}_{argument.name.strip('_')}{suffix}"
+                if argument.entity is None:
+                    comment = f"one row of weights for each {argument.sort}"
+                    self._add(name, comment, binders, f"where {atom}", f"over {x}.{label}", f"per {y}")
+                    continue
+                for other in argument.entity.attributes:
+                    sequence = argument.entity.sequence or ()
+                    evidence = _evidence(f"{y}.{other.name}", other) if other.name not in sequence else ""
+                    if evidence and other not in self.target.attributes:
+                        self._add(
+                            f"{lower}_{other.name}{suffix}", f"what {other.name} of each {argument.sort} says",
+                            binders, f"where {atom}", f"over {x}.{label}", evidence,
+                        )  # fmt: skip
+                if not entity.sequence:
+                    self._sharing(entity, attribute, link, own[0], argument, f"same_{lower}{suffix}")
+
+    def _linked(self, entity: Entity, attribute: Attribute, link: Link, name: str) -> None:
+        first, second = link.of(entity)
+        names = {id(first): "a", id(second): "b"}
+        for argument in link.of_others(entity):
+            names[id(argument)] = _letter(argument.sort, *names.values())
+        atom = f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
+        binders = f"(a: {entity.name}, b: {entity.name})"
+        distinct = "a < b" if link.is_symmetric else "a != b"
+        clauses = [f"where {atom} and {distinct}", self._pair_of(attribute, symmetric=link.is_symmetric)]
+        if len(link.arguments) == 2:
+            key = next(
+                (a for a in link.attributes if a.is_discrete or (a.type == "integer" and a.distinct <= 12)), None
+            )
+            number = next((a for a in link.attributes if a.type == "real"), None)
+            if key is not None:
+                clauses.append(f"per {atom}.{key.name}")
+            if number is not None:
+                clauses.append(f"by 1, {atom}.{number.name}")
+        how = "a full table" if attribute.distinct <= TABLE else "equal or not"
+        self._add(name, f"both ends of a {link.name}: {how}", binders, *clauses)
+        if len(link.arguments) == 2:
+            self._cited_together(entity, attribute, link, name)
+
+    def _cited_together(self, entity: Entity, attribute: Attribute, link: Link, name: str) -> None:
+        """Things with a common neighbour."""
+        relation = self.relations.free(f"Co{link.name}")
+        binders = f"(a: {entity.name}, b: {entity.name})"
+        common = f"{link.name}(c, a) and {link.name}(c, b) and a < b"
+        derive = (
+            f"derive {relation}{binders}\n    where {common} and count {{ d where {link.name}(c, d) }} <= {HUB}\n\n"
+        )
+        self._add(
+            f"co_{name}", f"one weight: things that a third one links to are alike; hubs of more than {HUB} do not count",
+            binders, f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}", before=derive,
+        )  # fmt: skip
+
+    def _sharing(
+        self, entity: Entity, attribute: Attribute, link: Link, own: Argument, shared: Argument, name: str
+    ) -> None:
+        """Things that share a thing of another kind."""
+        relation = self.relations.free(camel(name))
+        binders = f"(a: {entity.name}, b: {entity.name})"
+
+        def atom(x: str) -> str:
+            rest = iter(f"{x}{k}" for k in range(9))
+            names = [x if a is own else "s" if a is shared else f"q{next(rest)}" for a in link.arguments]
+            return f"{link.name}({', '.join(names)})"
+
+        derive = (
+            f"derive {relation}{binders}\n    where {atom('a')} and {atom('b')} and a < b "
+            f"and count {{ c where {atom('c')} }} <= {HUB}\n\n"
+        )
+        self._add(
+            name, f"one weight: things that share a {shared.sort} are alike; hubs of more than {HUB} do not count",
+            binders, f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}", before=derive,
+        )  # fmt: skip
+
+    # A relation
+
+    def _of_relation(self, link: Link) -> None:
+        names: dict[int, str] = {}
+        for argument in link.arguments:
+            names[id(argument)] = _letter(argument.sort, *names.values())
+        atom = _atom(link, names)
+        binders = _binders(link, names)
+        keys = [a for a in link.arguments if a.entity is None]
+        per = [f"per {', '.join(names[id(a)] for a in keys)}"] if keys else []
+        comment = "how frequent it is" + (f", for each {keys[0].sort}" if keys else "")
+        self._add("prior", comment, binders, f"over {atom}", *per)
+        if (
+            len(link.arguments) == 2
+            and link.arguments[0].entity
+            and link.arguments[0].entity is link.arguments[1].entity
+        ):
+            a, b = (names[id(x)] for x in link.arguments)
+            self._add(
+                "mutual",
+                "both ways or neither",
+                binders,
+                f"where {a} < {b}",
+                f"over {link.name}({a}, {b}), {link.name}({b}, {a})",
+            )
+        for argument in link.arguments:
+            for other in argument.entity.attributes if argument.entity else ():
+                evidence = _evidence(f"{names[id(argument)]}.{other.name}", other)
+                if evidence and not (evidence.startswith("per") and per):
+                    self._add(
+                        f"{argument.name.strip('_')}_{other.name}", f"what {other.name} of its {argument.name.strip('_')} says",
+                        binders, f"over {atom}", evidence,
+                    )  # fmt: skip
+        self._common(link, names)
+        self._candidates(link, names, keys)
+
+    def _common(self, link: Link, names: dict[int, str]) -> None:
+        """Two entities' things that both have to do with a third one are more likely, or less, a tuple."""
+        ends = [a for a in link.arguments if a.entity is not None]
+        if len(ends) != 2 or len(link.arguments) != 2:
+            return
+        first, second = ends
+        x, y = names[id(first)], names[id(second)]
+        for one in self.scheme.links:
+            for other in self.scheme.links:
+                for mine in one.of(first.entity) if first.entity and one is not link else ():
+                    for yours in other.of(second.entity) if second.entity and other is not link else ():
+                        self._shared(link, (one, mine, x), (other, yours, y))
+
+    def _shared(self, link: Link, left: tuple[Link, Argument, str], right: tuple[Link, Argument, str]) -> None:
+        (one, mine, x), (other, yours, y) = left, right
+        if len(one.arguments) < 2 or len(other.arguments) < 2 or one.value or other.value:
+            return
+        for shared in one.arguments:
+            for same in other.arguments:
+                if shared is mine or same is yours or shared.sort != same.sort or shared.sort == mine.sort:
+                    continue
+                if (one is other) and (shared is not same or mine is not yours):
+                    continue
+                atoms = []
+                for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
+                    said = [
+                        name if a is own else "s" if a is common else f"q{side}{k}"
+                        for k, a in enumerate(relation.arguments)
+                    ]
+                    atoms.append(f"{relation.name}({', '.join(said)})")
+                relation_name = self.relations.free(f"Common{one.name}{'' if one is other else other.name}")
+                binders = f"({x}: {mine.sort}, {y}: {yours.sort})"
+                distinct = f" and {x} != {y}" if mine.sort == yours.sort else ""
+                derive = f"derive {relation_name}{binders}\n    where {' and '.join(atoms)}{distinct}\n\n"
+                self._add(
+                    snake(relation_name), f"both have to do with one {shared.sort}: {one.name}, {other.name}",
+                    binders, f"where {relation_name}({x}, {y})", f"over {link.name}({x}, {y})", before=derive,
+                )  # fmt: skip
+
+    def _candidates(self, link: Link, names: dict[int, str], keys: list[Argument]) -> None:
+        if len(keys) != 1:
+            return
+        (key,) = keys
+        s = names[id(key)]
+        t = _letter("", *names.values(), s)
+        binders = _binders(link, names)[:-1] + f", {t}: {key.sort})"
+        pair = (_atom(link, names), _atom(link, names | {id(key): t}))
+        joined = ", ".join(pair) if link.levels else " and ".join(pair)
+        name = self.names.free("together")
+        clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
+        backend = "gated or ess" if link.levels else "trmrf"
+        comment = f"which two of {key.sort} go together: a structure learner chooses (relcrf train --backend {backend})"
+        self.pieces.append(Piece(name, comment, clauses))
+
+
+def guards(scheme: Scheme, link: Link, names: dict[int, str]) -> list[str]:
+    """Conditions that the tuples of a predicted relation keep: no thing with itself, and unary relations with all of a column."""
+    found = []
+    if link.irreflexive:
+        first, second = (a for a in link.arguments if a.entity and len(link.of(a.entity)) == 2)
+        found.append(f"{names[id(first)]} != {names[id(second)]}")
+    if link.profile is None:
+        return found
+    for argument in link.arguments:
+        fitting = [
+            one
+            for one in scheme.links
+            if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None and one.profile is not None
+            and link.profile.number(
+                f"SELECT count(*) FROM {{t}} WHERE {quoted(argument.column)} NOT IN "
+                f"(SELECT {quoted(one.arguments[0].column)} FROM {one.profile.scan})"
+            ) == 0
+        ]  # fmt: skip
+        if fitting:
+            found.append(f"{min(fitting, key=lambda one: one.rows).name}({names[id(argument)]})")
+    return found
+
+
+def _atom(link: Link, names: dict[int, str]) -> str:
+    return f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
+
+
+def _binders(link: Link, names: dict[int, str]) -> str:
+    return "(" + ", ".join(f"{names[id(a)]}: {a.sort}" for a in link.arguments) + ")"
+
+
+def _letter(name: str, *taken: str) -> str:
+    """A short name of a binder: the first letter of a sort, or another one."""
+    letters: list[str] = [c for c in (name[:1].lower(), *"xyzuvwtrspq") if c]
+    return next(c for c in letters if c not in taken)
+
+
+def _evidence(term: str, attribute: Attribute) -> str:
+    """The clause that looks at an evidence attribute; nothing where there is none for its type."""
+    match attribute.type:
+        case "enumeration" | "open" | "bool":
+            return f"per {term}"
+        case "vector":
+            return f"by {term}"
+        case "integer" | "real":
+            wide = attribute.low >= 0 and attribute.high > 20
+            return f"by log1p({term})" if wide else f"by {term}"
+    return ""

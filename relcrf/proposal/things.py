@@ -1,0 +1,175 @@
+"""Which tables are things, and which columns refer to them: by what values lie in what keys, and by names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from relcrf.data.dataset import quoted
+from relcrf.proposal.names import ENDS, POSITIONS, SPLITS, stem
+from relcrf.proposal.profile import Column, Profile, outside
+
+
+@dataclass
+class Thing:
+    """A kind of things.
+
+    Args:
+        home: the table with a row for each; None where they are only mentioned.
+        key: the column that tells them apart; None where rows have none.
+        mentions: the columns that refer to them, by table.
+        order: of rows in sequences: the columns of the sequence and of the place in it.
+    """
+
+    name: str
+    home: Profile | None
+    key: str | None
+    mentions: list[tuple[Profile, str]] = field(default_factory=list)
+    order: tuple[str, str] | None = None
+
+    def columns_in(self, table: Profile) -> list[str]:
+        """The columns of a table that refer to them."""
+        return [column for one, column in self.mentions if one is table]
+
+    @property
+    def reason(self) -> str:
+        """Why they are things."""
+        named = [f"{table.name}.{column}" for table, column in self.mentions]
+        lie = f"{', '.join(named)} lie{'s' * (len(named) == 1)} in it" if named else ""
+        if self.home is None:
+            return f"no table lists them; {', '.join(named)} name them"
+        if self.key is None:
+            order = f"; {self.order[1]} counts within {self.order[0]}" if self.order else ""
+            return "a row is a thing, and has no key" + order
+        return f"{self.home.name}.{self.key}: unique" + (f"; {lie}" if lie else "")
+
+
+def find_things(tables: list[Profile]) -> list[Thing]:
+    """The kinds of things in some tables, with all that refers to them."""
+    things = [Thing(t.name, t, key) for t in tables if (key := _own_key(t)) is not None]
+    _refer(tables, things)
+    _mentioned(tables, things)
+    known = {id(t.home) for t in things}
+    for table in tables:
+        if id(table) in known or _references(table, things):
+            continue
+        weak = next((c.name for c in table.columns.values() if _may_be_key(c) and c.is_unique), None)
+        if weak is not None and (weak == next(iter(table.columns)) or stem(weak) == "id"):
+            things.append(Thing(table.name, table, weak))
+        elif len(table.columns) + len(table.blocks) > 1:
+            things.append(Thing(table.name, table, None, order=_order(table)))
+    for thing in things:
+        if thing.home is not None and thing.key is not None:
+            thing.order = _order(thing.home)
+    return things
+
+
+def _may_be_key(column: Column) -> bool:
+    return column.kind in ("whole", "text") and column.name.lower() not in SPLITS
+
+
+def _own_key(table: Profile) -> str | None:
+    """The column that is a key by its name and by its values."""
+    unique = [c for c in table.columns.values() if c.is_unique and _may_be_key(c)]
+    for wanted in ("id", stem(table.name), "key"):
+        for column in unique:
+            if column.name.lower() == wanted or stem(column.name) == wanted:
+                return column.name
+    return None
+
+
+def _references(table: Profile, things: list[Thing]) -> list[tuple[str, Thing]]:
+    return [(column, thing) for thing in things for column in thing.columns_in(table)]
+
+
+def _refer(tables: list[Profile], things: list[Thing]) -> None:
+    """Finds the columns all of whose values are keys of things."""
+    for table in tables:
+        for column in table.columns.values():
+            if not _may_be_key(column) or column.distinct < 2:
+                continue
+            if any(thing.home is table and thing.key == column.name for thing in things):
+                continue
+            fitting = [
+                (rank, column.distinct / home.columns[key].distinct, -k)
+                for k, thing in enumerate(things)
+                if (home := thing.home) is not None
+                and (key := thing.key) is not None
+                and (rank := _affinity(column, thing, table)) > 0
+                and _lies_in(table, column, home, key)
+            ]
+            if fitting:
+                things[-max(fitting)[2]].mentions.append((table, column.name))
+
+
+def _affinity(column: Column, thing: Thing, table: Profile) -> int:
+    """How much a column's name speaks for a reference to things; 0 where nothing does."""
+    own = {stem(thing.name), stem(thing.key or "")} - {"", "id"}
+    if stem(column.name) in own:
+        return 3
+    if any(len(name) > 2 and (stem(column.name).startswith(name) or stem(column.name).endswith(name)) for name in own):
+        return 2
+    if column.name.lower() in ENDS:
+        return 1
+    # Numbers lie in the keys of anything; texts that all are keys hardly do so by chance.
+    return 1 if column.kind == "text" and column.distinct > 2 and thing.home is not table else 0
+
+
+def _lies_in(table: Profile, column: Column, home: Profile, key: str) -> bool:
+    known = home.columns[key]
+    if column.distinct > known.distinct or (column.low is not None and known.low is None and known.kind != "text"):
+        return False
+    if column.low is not None and known.low is not None and not _within(column, known):
+        return False
+    return outside(table, column.name, home, key) == 0
+
+
+def _within(column: Column, known: Column) -> bool:
+    assert known.low is not None and known.high is not None and column.high is not None and column.low is not None
+    return known.low <= column.low and column.high <= known.high
+
+
+def _mentioned(tables: list[Profile], things: list[Thing]) -> None:
+    """Finds things that several columns name and no table of theirs lists: each is a group of columns with common values."""
+    taken = {(id(t), c) for thing in things for t, c in thing.mentions}
+    taken |= {(id(thing.home), thing.key) for thing in things if thing.key}
+    free = [
+        (table, column)
+        for table in tables
+        for column in table.columns.values()
+        if column.kind == "text"
+        and column.distinct > 2
+        and _may_be_key(column)
+        and (id(table), column.name) not in taken
+    ]
+    groups: list[list[tuple[Profile, Column]]] = []
+    for one in free:
+        joined = [g for g in groups if any(_overlap(one, other) for other in g)]
+        groups = [g for g in groups if g not in joined] + [[one, *(member for g in joined for member in g)]]
+    for group in groups:
+        in_tables = {id(table) for table, _ in group}
+        if len(group) < 2 or (len(in_tables) < 2 and len(group) < 2) or not any(c.is_unique for _, c in group):
+            continue
+        mentions = sorted(((t, c.name) for t, c in group), key=lambda m: (m[0].name, m[1]))
+        common = Counter(c for _, c in mentions if c.lower() not in ENDS) or Counter(c for _, c in mentions)
+        name = min(common, key=lambda c: (-common[c], c))
+        things.append(Thing(name, None, None, mentions))
+
+
+def _overlap(one: tuple[Profile, Column], other: tuple[Profile, Column]) -> bool:
+    """Whether two columns have at least half of the values of the one with fewer in common."""
+    (table, column), (second, known) = sorted((one, other), key=lambda m: m[1].distinct)
+    missing = outside(table, column.name, second, known.name)
+    return missing * 2 <= column.distinct
+
+
+def _order(table: Profile) -> tuple[str, str] | None:
+    """The columns of a sequence and of the place in it, which together tell all rows apart."""
+    for place in table.columns.values():
+        if place.kind == "whole" and place.name.lower() in POSITIONS:
+            for group in table.columns.values():
+                if group.kind in ("whole", "text") and group.name != place.name and group.distinct * 1.5 < table.rows:
+                    pair = f"{quoted(group.name)}, {quoted(place.name)}"
+                    if table.number(f"SELECT count(*) FROM (SELECT DISTINCT {pair} FROM {{t}})") == table.rows:
+                        return group.name, place.name
+    return None

@@ -1,0 +1,82 @@
+"""Completion scripts: what a real bash offers, and how fast."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from relcrf.backends import registry
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    path = tmp_path_factory.mktemp("completion") / "relcrf.bash"
+    command = [sys.executable, "-m", "relcrf.cli.main", "completion", "bash"]
+    path.write_text(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    return path
+
+
+@pytest.fixture
+def offered(script, tmp_path):
+    """What bash offers for the last word of a line."""
+
+    def run(*words):
+        line = " ".join(shlex.quote(word) for word in words)
+        text = (
+            f"source {shlex.quote(str(script))}\nCOMP_WORDS=({line})\nCOMP_CWORD={len(words) - 1}\n"
+            '_relcrf 2>&1\n[[ ${#COMPREPLY[@]} == 0 ]] || printf "%s\\n" "${COMPREPLY[@]}"\n'
+        )
+        done = subprocess.run(["bash", "--norc", "-c", text], capture_output=True, text=True, cwd=tmp_path, check=False)
+        assert not done.stderr, done.stderr
+        return done.stdout.splitlines()
+
+    return run
+
+
+def test_commands_and_flags(offered):
+    assert offered("relcrf", "tr") == ["train"]
+    assert {"new", "check", "train", "completion", "explain-error"} <= set(offered("relcrf", ""))
+    assert offered("relcrf", "train", "--ba") == ["--backend"]
+    assert "--json" in offered("relcrf", "plan", "--")
+    assert offered("relcrf", "explain-error", "E36") == [f"E36{k}" for k in range(10)]
+    assert offered("relcrf", "nothing", "--") == []
+
+
+def test_backends_methods_and_settings(offered):
+    assert offered("relcrf", "train", "m.rcrf", "--backend", "") == registry.names()
+    assert offered("relcrf", "train", "m.rcrf", "-b", "trm") == ["trmrf"]
+    assert offered("relcrf", "train", "m.rcrf", "--backend", "=", "den") == ["dense"]
+    assert offered("relcrf", "train", "m.rcrf", "--set", "least_s") == ["least_share="]
+    chosen = offered("relcrf", "train", "m.rcrf", "--backend", "dense", "--set", "")
+    assert "l2=" in chosen and "least_share=" not in chosen
+    assert offered("relcrf", "train", "m.rcrf", "--set", "l2", "=", "") == []
+    assert "gibbs" in offered("relcrf", "infer", "g.uai", "--method", "g")
+    assert offered("relcrf", "infer", "g.uai", "--task", "") == ["PR", "MAR", "MPE"]
+    assert offered("relcrf", "ground", "m.rcrf", "--engine", "d") == ["duckdb"]
+
+
+def test_files(offered, tmp_path):
+    for name in ("web model.rcrf", "web.csv", "$(touch hacked).rcrf"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "runs" / "web").mkdir(parents=True)
+    (tmp_path / "runs" / "web" / "run.json").write_text("{}")
+    (tmp_path / "runs" / "other").mkdir()
+    assert set(offered("relcrf", "check", "")) == {"web model.rcrf", "$(touch hacked).rcrf", "runs/"}
+    assert offered("relcrf", "predict", "runs/w") == ["runs/web"]
+    assert offered("relcrf", "predict", "runs/o") == ["runs/other/"]
+    assert set(offered("relcrf", "evaluate", "r")) == {"runs/"}
+    assert "web.csv" in offered("relcrf", "check", "web model.rcrf", "--data", "w")
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_other_shells(relcrf_, relcrf_json, tmp_path):
+    code, zsh, _ = relcrf_("completion", "zsh")
+    assert code == 0 and zsh.startswith("autoload -U +X compinit") and "complete -o filenames -F _relcrf relcrf" in zsh
+    code, found = relcrf_json("completion", "fish")
+    lines = found["script"].splitlines()
+    assert code == 0 and "complete -c relcrf -f" in lines
+    (line,) = [x for x in lines if "from train'" in x and "-l backend" in x]
+    assert "trmrf" in line and all(len(shlex.split(x.replace("\\'", ""))) >= 4 for x in lines[1:])
+    code, _, err = relcrf_("completion", "tcsh")
+    assert code == 2 and err.count("error[E300]") == 1

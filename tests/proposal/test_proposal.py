@@ -1,0 +1,210 @@
+"""Proposals for tables of many shapes: what is found, and that the model grounds on them."""
+
+import shlex
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tables import small_web, write_tables
+
+import relcrf
+from relcrf.data.store import DEFAULT_MEMORY
+from relcrf.errors import UsageError
+from relcrf.proposal.project import propose
+
+
+def proposed(folder, out, predicted=None, *, force=False):
+    return propose(str(folder), out, predicted, DEFAULT_MEMORY, force=force)
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "model.rcrf"
+
+
+def names(project):
+    return [p.name for p in project.pieces if p.is_active]
+
+
+def taken(project):
+    return {f.table: f.taken_for for f in project.scheme.findings}
+
+
+def test_a_web(tmp_path, out):
+    project = proposed(small_web(tmp_path / "web"), out)
+    assert project.target.name == "Page.category" and project.manifest is None
+    assert "missing for 12 of 60" in project.target.reason
+    assert taken(project) == {"page": "entity Page", "page_words": "bag Page.words", "link": "relation Link"}
+    assert names(project)[:2] == ["prior", "word"] and {"link", "co_link"} <= set(names(project))
+    assert (project.variables, project.labelled) == (60, 48)
+    model = relcrf.load(out)
+    assert model.warnings == () and out.read_text() == project.text
+    found = model.fit(relcrf.Dataset(project.data)).predict(relcrf.Dataset(project.data))
+    assert len(found.table()) >= 12
+
+
+def test_numbers_refer_only_by_name(tmp_path, out):
+    # Counts and words are numbers from 0, too, and lie in the ids of pages by chance.
+    rng = np.random.default_rng(1)
+    page = [{"id": k, "label": "ab"[k % 2], "visits": int(rng.integers(40))} for k in range(40)]
+    word = [{"page": int(rng.integers(40)), "word": int(rng.integers(12))} for _ in range(200)]
+    link = [{"src": int(rng.integers(40)), "dst": int(rng.integers(40))} for _ in range(60)]
+    project = proposed(write_tables(tmp_path / "d", page=page, page_word=word, link=link), out)
+    assert taken(project)["page_word"] == "bag Page.words"
+    assert [a.name for a in project.scheme.entities[0].attributes] == ["label", "visits"]
+    assert "log1p(p.visits)" in project.text
+
+
+def test_a_side_table_of_numbers_and_a_sequence(tmp_path, out):
+    rng = np.random.default_rng(2)
+    letter = [{"id": k, "word": k // 4, "position": k % 4, "label": "xyz"[k % 3], "fold": k % 2} for k in range(48)]
+    pixel = [{"letter": k} | {f"p{r}_{c}": int(rng.integers(2)) for r in range(2) for c in range(3)} for k in range(48)]
+    folder = write_tables(tmp_path / "d", letter=letter, pixel_wide=pixel)
+    project = proposed(folder, out)
+    assert names(project) == ["prior", "pixel", "step"]
+    assert project.manifest is not None and project.data == str(folder / "model.toml")
+    assert not (folder / ".model.partial.toml").exists()
+    assert {p.name: p.bindings for p in project.plans} == {"prior": 48, "pixel": 48, "step": 36}
+    assert any("--split fold" in command for command in project.commands)
+    assert ("letter.fold", "divides the rows: use it with --split") in project.scheme.left_out
+    # What the folder is to others has not changed: the manifest has a name of its own.
+    assert set(relcrf.Dataset(folder).tables) == {"letter", "pixelwide"}
+
+
+def test_rows_without_a_key(tmp_path, out):
+    rows = [{"sentence": k // 5, "position": k % 5, "word": f"w{k % 7}", "tag": "NV"[k % 2]} for k in range(60)]
+    project = proposed(write_tables(tmp_path / "d", train=rows, test=rows[:20]), out)
+    assert project.target.name == "Train.tag" and "step" in names(project) and "before_word" in names(project)
+    assert taken(project)["test"] == "left out"
+    flat = [{"height": k / 3, "colour": "rgb"[k % 3], "class": "uv"[k % 2]} for k in range(30)]
+    project = proposed(write_tables(tmp_path / "flat", iris=flat), tmp_path / "flat.rcrf")
+    assert project.target.name == "Iris.class" and names(project) == ["prior", "height", "colour"]
+    assert project.variables == 30
+
+
+def test_things_that_no_table_lists(tmp_path, out):
+    people = [f"p{k}" for k in range(20)]
+    tables = {
+        "student": [{"person": p} for p in people[:12]],
+        "teacher": [{"person": p} for p in people[12:]],
+        "stage": [{"person": p, "stage": ["early", "late"][k % 2]} for k, p in enumerate(people[:10])],
+        "advises": [{"teacher": people[12 + k % 8], "student": people[k]} for k in range(12)],
+        "sameperson": [{"a0": p, "a1": p} for p in people],
+        "wrote": [{"title": f"t{k % 9}", "person": people[k % 20]} for k in range(40)],
+    }
+    folder = write_tables(tmp_path / "d", **tables)
+    project = proposed(folder, out)
+    assert project.target.name == "Person.stage" and project.variables == 20
+    assert taken(project)["sameperson"] == "left out" and taken(project)["student"] == "relation Student"
+    other = proposed(folder, tmp_path / "advises.rcrf", "advises")
+    # Only teachers advise, and only students are advised.
+    assert other.variables == 8 * 12 and other.labelled == 8 * 12
+    assert "common_wrote" in names(other)
+    with pytest.raises(UsageError, match="E373"):
+        proposed(folder, tmp_path / "x.rcrf", "person.name")
+
+
+def test_tuples_with_truth_values(tmp_path, out):
+    nation = [{"id": k, "name": f"n{k}"} for k in range(5)]
+    trait = [{"id": k, "name": f"t{k}"} for k in range(4)]
+    has = [{"nation": n, "trait": t, "value": (n + t) % 2} for n in range(5) for t in range(4) if (n, t) != (0, 0)]
+    project = proposed(write_tables(tmp_path / "d", nation=nation, trait=trait, has=has), out)
+    assert project.target.name == "Has" and names(project) == ["prior", "together"]
+    assert (project.variables, project.labelled) == (20, 19)  # what is not listed is asked
+
+
+def test_columns_with_gaps_are_levels(tmp_path, out):
+    rng = np.random.default_rng(3)
+    rating = [
+        {"user": f"u{u}"} | {f"j{j}": round(rng.normal(), 2) if rng.random() < 0.8 else None for j in range(4)}
+        for u in range(30)
+    ]
+    project = proposed(write_tables(tmp_path / "d", rating=rating), out)
+    assert project.variables == 120 and 0 < project.labelled < 120
+    assert "predict relation RatingValue(user: Rating, item: Item) : 1..5" in project.text
+
+
+def test_members_of_other_things(tmp_path, out):
+    molecule = [{"id": k, "active": k % 2} for k in range(8)]
+    atom = [{"atom": f"a{k}", "molecule": k // 4, "element": "cho"[k % 3]} for k in range(32)]
+    bond = [{"molecule": k // 4, "src": f"a{k}", "dst": f"a{k + 1}", "kind": 1 + k % 2} for k in range(31) if k % 4 < 3]
+    project = proposed(write_tables(tmp_path / "d", molecule=molecule, atom=atom, bond=bond), out)
+    assert project.target.name == "Molecule.active" and "atom_molecule_element" in names(project)
+    bonded = proposed(tmp_path / "d", tmp_path / "m.rcrf", "atom.element")
+    assert "Bond(a, b).kind" in bonded.text
+    assert ("bond.molecule", "src and dst tell it") in bonded.scheme.left_out
+
+
+def test_nothing_of_a_table_becomes_code(tmp_path, out):
+    odd = 'x } entity Evil { predict y : bool } # "'
+    person = [
+        {
+            "id": k,
+            odd: ["a\nb", "it's } \" #"][k % 2],
+            "per": "uv"[k % 2],
+            "{t}": k % 2,
+            "émile 2": k / 7,
+            "": "pq"[k % 2],
+        }
+        for k in range(20)
+    ]
+    folder = write_tables(tmp_path / "d", **{"the person's; DROP": person})
+    project = proposed(folder, out)
+    spec = relcrf.load(out).spec
+    assert [e.name for e in spec.entities] == ["ThePersonSDrop"] and project.variables == 20
+    attributes = {a.name for a in spec.entities[0].attributes}
+    assert {"per", "t", "emile_2"} <= attributes and "y" not in attributes
+
+
+def test_a_database_takes_no_manifest(tmp_path, out):
+    path = tmp_path / "d.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE page (id INTEGER, label TEXT, 'odd name' TEXT)")
+        connection.executemany("INSERT INTO page VALUES (?, ?, ?)", [(k, "ab"[k % 2], "cd"[k % 2]) for k in range(20)])
+    connection.close()
+    project = proposed(path, out, "page.label")
+    assert project.manifest is None and names(project) == ["prior"]
+    assert project.scheme.left_out[0][0] == "page.odd name"
+
+
+def test_what_is_refused(tmp_path, out):
+    folder = small_web(tmp_path / "web")
+    proposed(folder, out)
+    before = out.read_bytes()
+    with pytest.raises(UsageError, match="E374"):
+        proposed(folder, out, "Link")
+    assert out.read_bytes() == before
+    proposed(folder, out, "Link", force=True)
+    assert out.read_bytes() != before
+    with pytest.raises(UsageError, match="E374"):
+        proposed(folder, tmp_path / "model.txt")
+    numbers = write_tables(tmp_path / "n", reading=[{"id": k, "x": k / 7} for k in range(9)])
+    with pytest.raises(UsageError, match="E369"):
+        proposed(numbers, tmp_path / "n.rcrf")
+    assert not (tmp_path / "n.rcrf").exists()
+
+
+def test_the_command(relcrf_, relcrf_json, tmp_path):
+    folder = small_web(tmp_path / "web")
+    code, found = relcrf_json("new", folder, "--out", tmp_path / "a.rcrf")
+    assert code == 0 and found["predict"] == "Page.category" and found["manifest"] is None
+    assert [t["name"] for t in found["templates"]][:2] == ["prior", "word"]
+    code, text, _ = relcrf_("new", folder, "--out", tmp_path / "b.rcrf")
+    assert code == 0 and "bag Page.words" in text and "relcrf train" in text
+    for command in found["commands"][:2]:
+        code, _, err = relcrf_(*shlex.split(command)[1:])
+        assert code == 0, err
+    code, _, err = relcrf_("new", folder, "--out", tmp_path / "a.rcrf")
+    assert code == 2 and err.count("error[E374]") == 1
+
+
+def test_the_page_can_be_followed(relcrf_, tmp_path, monkeypatch):
+    page = (Path(relcrf.__file__).parents[1] / "docs" / "new.md").read_text()
+    lines = page.partition("```console\n")[2].partition("```")[0].splitlines()
+    small_web(tmp_path / "web")
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        code, _, err = relcrf_(*shlex.split(line)[2:])
+        assert code == 0, (line, err)
+    assert (tmp_path / "links.rcrf").exists() and len(lines) == 5

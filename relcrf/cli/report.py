@@ -49,6 +49,10 @@ def report(
     curve: Annotated[
         bool, typer.Option("--curve", help="Learn again from 1/8, 1/4 and 1/2 of the labels: a learning curve.")
     ] = False,
+    errors: Annotated[
+        bool,
+        typer.Option("--errors", help="Find standard errors of the strongest weights; may take longer than learning."),
+    ] = False,
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
@@ -60,7 +64,7 @@ def report(
     """
     place = out or run / "report.html"
     page.require_writable(place)
-    if data is None and (split is not None or hold or curve or keep is not None):
+    if data is None and (split is not None or hold or curve or errors or keep is not None):
         message = "labels can be held out of data only, and no data is given"
         raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
     fit = api.load_fit(run)
@@ -73,7 +77,9 @@ def report(
             hidden = hidden_labels(grounding, split, hold)
             watch.phase("asking for what is held out")
             words = _words(dataset.place, split, hold)
-            trial = hold_trial(fit, grounding, hidden, options=words, with_curve=curve, observe=watch.inference)
+            trial = hold_trial(
+                fit, grounding, hidden, options=words, with_curve=curve, with_errors=errors, observe=watch.inference
+            )
     made = page.write(run, place, trial)
     n_bytes = place.stat().st_size
     if as_json:

@@ -14,6 +14,7 @@ from relcrf.backends.learned import LearnedModel
 from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
+from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.language.render import render
 from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
 from relcrf.report.plot import EXTRA, PURPOSE, Plot
@@ -77,7 +78,7 @@ def report(run: Path, trial: Trial | None = None) -> Report:
     histograms, graph, matched = distributions.plots(learned.histograms), _graph(learned), moments.section(learned)
     judged = [] if trial is None else sections(trial)
     templates = weights.templates(learned)
-    errors = None if trial is None or isinstance(trial.errors, str) else trial.errors
+    errors = trial.errors if trial is not None and isinstance(trial.errors, StandardErrors) else None
     warned = advice.warnings(learned, templates, matched, trial, judged)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True

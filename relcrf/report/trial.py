@@ -73,7 +73,7 @@ class Trial:
     Args:
         options: the words of the command line that name the data and what is held out.
         tables: rows of each table of the data, by its name.
-        errors: of the weights that are shown, or why there are none.
+        errors: of the weights that are shown, or why there are none; None where nobody asked for them.
         verdict: of the inference; None where nothing is held out, and so nothing was asked.
         results: of the systems that were asked, the run among them as `system`; None likewise.
         names: the things that each answer of the run is about, as people name them, by attribute.
@@ -85,7 +85,7 @@ class Trial:
     options: tuple[str, ...]
     tables: Mapping[str, int]
     labels: tuple[Labels, ...]
-    errors: StandardErrors | str
+    errors: StandardErrors | str | None
     system: str
     unseen_keys: Mapping[str, int]
     verdict: Verdict | None = None
@@ -112,6 +112,7 @@ def hold_trial(
     *,
     options: tuple[str, ...] = (),
     with_curve: bool = False,
+    with_errors: bool = False,
     observe: Observer = silent,
 ) -> Trial:
     """Asks a run for labels that it has not seen, and learns what it is measured by from the others.
@@ -121,6 +122,7 @@ def hold_trial(
         hidden: variables whose labels are asked for, shape (n_variables,), bool; None asks for nothing.
         options: see `Trial`.
         with_curve: learn again from some `SHARES` of the labels.
+        with_errors: find the standard errors of the weights that a report shows, which may take longer than learning.
 
     Raises:
         UsageError, DataError: where the run does not fit the data.
@@ -137,7 +139,7 @@ def hold_trial(
         options,
         {name: int(row[0]) for name, row in counts.items() if row},
         _labels(grounding, labelled, held),
-        _errors(learned, grounding, hidden),
+        _errors(learned, grounding, hidden) if with_errors else None,
         learned.backend,
         learned.unseen_keys(learned.placed(grounding)),
     )

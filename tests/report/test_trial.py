@@ -66,7 +66,7 @@ def run(place, web):
 
 @pytest.fixture(scope="module")
 def trial(run, web):
-    return tried(run, web, with_curve=True)
+    return tried(run, web, with_curve=True, with_errors=True)
 
 
 def test_a_trial_asks_as_predict_does(run, web, trial):
@@ -141,6 +141,7 @@ def test_nothing_held_out(run, web):
     html = Page(page.report(run, tried(run, web, held=None)).html)
     html.require_closed()
     assert [text for text in html.text("p") if text.startswith("Nothing is held out of these data")]
+    assert "standard error" not in html.text("th") and "--errors" in html.text("code")
     assert "150" in html.text("dd") and "reliability" not in " ".join(html.text("figcaption"))
 
 

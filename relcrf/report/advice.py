@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import listing
 from relcrf.language.check import check
-from relcrf.report import moments
+from relcrf.report import moments, origin
 from relcrf.report.results import FEW, Section
 from relcrf.report.trial import Trial
 from relcrf.report.weights import Template
@@ -93,42 +93,43 @@ def next_steps(
     Args:
         name: of the run folder.
     """
-    run = shlex.quote(name)
-    model = shlex.quote(f"{name}/model.rcrf")
-    data = "--data DATA" if trial is None else shlex.join(trial.options[:2])
-    held = "--split COLUMN --hold VALUE" if trial is None else shlex.join(trial.options[2:])
+    run, options = shlex.quote(name), origin.NO_DATA if trial is None else trial.options
+    data, asked = shlex.join(options[:2]), shlex.join(options)
     out = []
     if not learned.converged:
         text = "Let it learn until it converges; if it does not, raise l2."
-        again = f"relcrf train {model} {data} --backend {learned.backend} --set max_iterations=1000 --out {run}-longer"
-        out.append(Advice(text, again))
+        longer = ("--set", "max_iterations=1000")
+        out.append(Advice(text, origin.variant(learned, name, options, longer, "longer")))
     if not found:
         text = (
             "See what it is worth on labels that it has not seen: give the data, and hold out what training held out."
         )
-        out.append(Advice(text, f"relcrf report {run} {data} {held or '--split COLUMN --hold VALUE'}"))
+        out.append(Advice(text, f"relcrf report {run} {data} --split COLUMN --hold VALUE"))
+    if any(section.calibration.is_too_sure or section.calibration.is_too_unsure for section in found):
+        text = "Make the probabilities honest: by one number, from labels that are held out of the training."
+        out.append(Advice(text, origin.variant(learned, name, options, ("--calibrate", "5"), "calibrated")))
     for section in found:
-        out += _of_section(section, run, model, data, held, learned)
+        out += _of_section(section, f"relcrf explain {run}", asked)
     if matched is not None and matched.beyond > APART * matched.total and "l2" in learned.settings:
         text = "Let held-out labels choose the strength of the penalty."
-        grid = f"relcrf train {model} {data} --backend {learned.backend} --select l2=0.1,0.3,1,3 --out {run}-selected"
-        out.append(Advice(text, grid))
+        grid = ("--select", "l2=0.1,0.3,1,3")
+        out.append(Advice(text, origin.variant(learned, name, options, grid, "selected")))
     if found:
         text = "One part that is held out is one throw of the dice: cross-validate before you compare or publish."
-        out.append(Advice(text, f"relcrf cv {model} {data} --backend {learned.backend}"))
-    out.append(
-        Advice("Look at the weights by name; with the data, each has a standard error.", f"relcrf weights {run} {data}")
-    )
+        model, backend = shlex.quote(f"{name}/model.rcrf"), shlex.quote(learned.backend)
+        out.append(Advice(text, f"relcrf cv {model} {data} --backend {backend}"))
+    out.append(Advice("Look at the weights by name, and filter and sort them.", f"relcrf weights {run} {data}"))
     return list(dict.fromkeys(out))
 
 
-def _of_section(section: Section, run: str, model: str, data: str, held: str, learned: LearnedModel) -> list[Advice]:
+def _of_section(section: Section, explain: str, asked: str) -> list[Advice]:
+    """What is to be said of one attribute.
+
+    Args:
+        explain: the beginning of a command that explains an answer. asked: the options that say the data and what is held out.
+    """
     out = []
     name, confused = section.labels.name, section.confusion
-    if section.calibration.is_too_sure or section.calibration.is_too_unsure:
-        text = f"Make the probabilities of {name} honest: one number, from labels that are held out."
-        settings = f"--backend {learned.backend} --calibrate 5"
-        out.append(Advice(text, f"relcrf train {model} {data} {held} {settings} --out {run}-calibrated"))
     if section.gain is not None and section.gain.is_loss:
         out.append(
             Advice(f"{name}: the local model is better, and simpler. Take it, or mend the templates that join labels.")
@@ -153,6 +154,5 @@ def _of_section(section: Section, run: str, model: str, data: str, held: str, le
             f"{surest.name} is taken for '{surest.answer}' at {surest.probability:.1%}, and labelled '{surest.truth}': see why, "
             "or whether the label is right."
         )
-        asked = shlex.quote(printable(surest.name))
-        out.append(Advice(text, f"relcrf explain {run} {asked} {data} {held}".rstrip()))
+        out.append(Advice(text, f"{explain} {shlex.quote(printable(surest.name))} {asked}"))
     return out

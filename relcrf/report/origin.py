@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
 import relcrf
 from relcrf.backends.learned import LearnedModel
+from relcrf.backends.registry import make, names
+
+NO_DATA = ("--data", "DATA")
+"""Where nobody says which."""
 
 _PACKAGES = ("numpy", "scipy", "numba", "duckdb")
 
@@ -21,12 +26,40 @@ def command(learned: LearnedModel, name: str, options: Sequence[str] = ()) -> st
         name: of the run folder.
         options: what says the data and what is held out; without them it stands in capitals.
     """
-    pairs = [f"{setting}={_text(value)}" for setting, value in learned.settings.items()]
-    words = ["--backend", learned.backend, *(word for pair in pairs for word in ("--set", pair))]
-    words = [*(options or ("--data", "DATA")), *words, "--out", f"{name}-again"]
-    lines = [f"relcrf train {shlex.quote(f'{name}/model.rcrf')}"]
-    lines += [f"    {option} {shlex.quote(value)}" for option, value in zip(words[::2], words[1::2], strict=True)]
+    words = [*(options or NO_DATA), "--backend", learned.backend, *_set(learned.settings), "--out", f"{name}-again"]
+    pairs = zip(words[::2], words[1::2], strict=True)
+    lines = [f"relcrf train {_model(name)}", *(f"    {option} {shlex.quote(value)}" for option, value in pairs)]
     return " \\\n".join(lines)
+
+
+def variant(learned: LearnedModel, name: str, options: Sequence[str], other: Sequence[str], ending: str) -> str:
+    """A command that trains otherwise: with the settings that are not the backend's own, and other options beside them.
+
+    Args:
+        name, options: see `command`. ending: of the name of the new run folder.
+    """
+    usual = defaults(learned.backend)
+    given = {word.partition("=")[0] for word in other}
+    changed = {
+        setting: value
+        for setting, value in learned.settings.items()
+        if usual.get(setting) != value and setting not in given
+    }
+    words = [*(options or NO_DATA), "--backend", learned.backend, *_set(changed), *other, "--out", f"{name}-{ending}"]
+    return f"relcrf train {_model(name)} {shlex.join(words)}"
+
+
+def defaults(backend: str) -> dict[str, Any]:
+    """The settings of a backend as it has them by itself; none where it is not installed here."""
+    return asdict(make(backend)) if backend in names() else {}  # type: ignore[call-overload]
+
+
+def _model(name: str) -> str:
+    return shlex.quote(f"{name}/model.rcrf")
+
+
+def _set(settings: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("--set", f"{name}={_text(value)}")]
 
 
 def _text(value: Any) -> str:

@@ -121,6 +121,22 @@ def test_the_command_of_a_report_trains_the_same(run, web, trial, place, monkeyp
     np.testing.assert_array_equal(np.load(place / "web-again" / "weights.npy"), np.load(run / "weights.npy"))
 
 
+def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
+    """Of a run that has settings of its own, did not converge, and is not sure enough."""
+    settings = {"max_iterations": 3, "l2": 30.0}
+    run = trained(place / "a run", relcrf.load(shipped("models", "webkb.rcrf")), web, **settings)
+    found = Page(page.report(run, tried(run, web)).html).text("pre")
+    steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
+    assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
+    longer, calibrated = steps[:2]
+    assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
+    assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
+    monkeypatch.chdir(place)
+    for step in steps:
+        code, _, err = relcrf_command(capsys, monkeypatch, *step[1:])
+        assert code == 0, (step, err)
+
+
 def test_nothing_held_out(run, web):
     html = Page(page.report(run, tried(run, web, held=None)).html)
     html.require_closed()

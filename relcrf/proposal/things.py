@@ -109,7 +109,8 @@ def _affinity(column: Column, thing: Thing, table: Profile) -> int:
         return 3
     if any(len(name) > 2 and (stem(column.name).startswith(name) or stem(column.name).endswith(name)) for name in own):
         return 2
-    if column.name.lower() in ENDS:
+    # `x` and `y` of a table of things are places, and not other things of it.
+    if column.name.lower() in ENDS and (len(column.name) > 1 or thing.home is not table):
         return 1
     # Numbers lie in the keys of anything; texts that all are keys hardly do so by chance.
     return 1 if column.kind == "text" and column.distinct > 2 and thing.home is not table else 0

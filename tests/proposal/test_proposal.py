@@ -179,7 +179,8 @@ def test_what_is_refused(tmp_path, out):
     assert out.read_bytes() != before
     with pytest.raises(UsageError, match="E374"):
         proposed(folder, tmp_path / "model.txt")
-    numbers = write_tables(tmp_path / "n", reading=[{"id": k, "x": k / 7} for k in range(9)])
+    # Places that happen to be whole numbers refer to nothing.
+    numbers = write_tables(tmp_path / "n", reading=[{"id": k, "x": k / 7, "y": k // 2} for k in range(40)])
     with pytest.raises(UsageError, match="E369"):
         proposed(numbers, tmp_path / "n.rcrf")
     assert not (tmp_path / "n.rcrf").exists()

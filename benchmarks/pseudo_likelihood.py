@@ -33,6 +33,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
         more = some_edges(rng, tree, n_columns, times * n_columns)
         larger = empty.having(of_pairs(more))
         at = rng.normal(scale=0.1, size=larger.n_base + len(more) * N_STATES**2)
-        (seconds,) = medians(rounds, [lambda larger=larger, at=at: larger(at)])  # type: ignore[misc]
+        (seconds,) = medians(rounds, [partial(larger, at)])
         table.add_row("value and gradient", f"{n_columns}", f"{len(more)}", "relcrf", f"{1e3 * seconds:.1f}")
         result[f"growth_{times}n_edges_{n_columns}"] = seconds / found[0]
 

@@ -271,7 +271,7 @@ def fit(
     result = LearnedModel(
         spec=model.spec,
         backend=backend,
-        settings=dataclasses.asdict(system),  # type: ignore[call-overload]
+        settings=dataclasses.asdict(system),
         vectors=learned.vectors,
         layout=grounding.graph.layout,
         templates=grounding.templates,

@@ -276,6 +276,7 @@ class Inferred:
         )
 
 
+@dataclass(frozen=True)
 class AbstractBackend(ABC):
     """A composition of structure, objective, optimiser and inference; its fields are its settings."""
 

@@ -119,7 +119,7 @@ def train(
     Example: relcrf train models/webkb.rcrf --data webkb/ --split university --hold cornell --out runs/webkb
     """
     system = make(backend, **settings(setting))
-    chosen = dataclasses.asdict(system)  # type: ignore[call-overload]
+    chosen = dataclasses.asdict(system)
     grid = choices(select)
     for name, values in grid.items():
         for value in values:

@@ -37,7 +37,7 @@ class AnswerFolder:
 
     def __init__(self, folder: Path, grounding: Grounding, exam: Exam, name: str, system: AbstractBackend) -> None:
         self._folder, self._grounding, self._exam = folder / name, grounding, exam
-        settings = asdict(system)  # type: ignore[call-overload]
+        settings = asdict(system)
         self._identity = fingerprint(render(grounding.spec.flat()), name, settings, exam.problem)
 
     def _path(self, number: int) -> Path:

@@ -190,7 +190,7 @@ def compare(
         except RelcrfError as error:
             outcomes[name] = Outcome(problem=error.diagnostics[0])
         else:
-            trials.append(Trial(name, asdict(system), exam, chosen, there))  # type: ignore[call-overload]
+            trials.append(Trial(name, asdict(system), exam, chosen, there))
     left = len(trials)
     watch("", left)
     for done in each_apart(trials, jobs, limit):

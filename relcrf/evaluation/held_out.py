@@ -52,7 +52,7 @@ class HeldOut:
         labelled = _labelled(problem)
         held, component = labelled & variables, components(problem.graph, problem.roles)
         _require(0 < held.sum() < labelled.sum(), int(labelled.sum()))
-        cut = np.intersect1d(component[held], component[labelled & ~held]).size > 0
+        cut = bool(np.isin(component[held], component[labelled & ~held]).any())
         return cls(held, not (cut or problem.candidates))
 
     @classmethod

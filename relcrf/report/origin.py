@@ -51,7 +51,7 @@ def variant(learned: LearnedModel, name: str, options: Sequence[str], other: Seq
 
 def defaults(backend: str) -> dict[str, Any]:
     """The settings of a backend as it has them by itself; none where it is not installed here."""
-    return asdict(make(backend)) if backend in names() else {}  # type: ignore[call-overload]
+    return asdict(make(backend)) if backend in names() else {}
 
 
 def _model(name: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.kernels.distinct import distinct
 from relcrf.structure.pair_order import PairNumbers, Shuffled
 
 UNSEEN, AT_A_HUB = 0.0, -1.0
@@ -114,7 +115,7 @@ class EdgeQueue:
         new = np.setdiff1d(ends, self.hubs)
         if not len(new):
             return self
-        at_new = np.unique(np.concatenate([self.numbers.at(int(end)) for end in new]))
+        at_new = distinct(np.concatenate([self.numbers.at(int(end)) for end in new]))
         unseen = (self.order.places(at_new) >= self.cursor) & ~self._at(at_new, self.hubs)
         at_new = at_new[unseen]
         # In the order in which they would have come.

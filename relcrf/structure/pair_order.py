@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.graph.candidates import KeyRelation, PairSpace
+from relcrf.kernels.distinct import distinct
 from relcrf.learning.induced import Chosen
 
 ROUNDS = 4
@@ -85,7 +86,7 @@ class PairNumbers:
                 pairs = np.stack((np.full(n_other, key), others), axis=1)[:, :: 1 - 2 * side]
                 pairs = pairs[space.relation.allows(pairs[:, 0], pairs[:, 1])]
                 found.append(self.start[number] + _ranks(space, pairs))
-        return np.unique(np.concatenate(found))
+        return distinct(np.concatenate(found))
 
     @cached_property
     def n_partners(self) -> np.ndarray:

@@ -324,6 +324,22 @@ class AbstractBackend(ABC):
         """The likelihood that the weights maximise, less their `l2` penalty, where it is exact; else None."""
         return None
 
+    def _refuse(self, setting: str, hint: str) -> None:
+        message = f"setting '{setting}' of backend '{self.name}' cannot be {getattr(self, setting):g}"
+        raise UsageError(Diagnostic("E305", message, hint=hint))
+
+    def _require_above_0(self, *settings: str) -> None:
+        """Raises UsageError where one of them is 0; below it none can be."""
+        for setting in settings:
+            if not getattr(self, setting):
+                self._refuse(setting, "it takes a number above 0")
+
+    def _require_below_1(self, *settings: str) -> None:
+        """Raises UsageError where one of them, a share or a probability, is 1 or more."""
+        for setting in settings:
+            if getattr(self, setting) >= 1:
+                self._refuse(setting, "it takes a number below 1")
+
     def _require_one_of(self, setting: str, choices: Sequence[str]) -> None:
         """Raises UsageError where the setting is something else."""
         value = getattr(self, setting)

@@ -132,20 +132,10 @@ class GatedBackend(AbstractBackend):
         self._require_one_of("gates", ("evidence", "static", "none"))
         self._require_one_of("unlabelled", ("leave", "infer"))
         self._require_one_of("optimiser", ("lbfgs", *STOCHASTIC))
-        for setting in ("iterations", "batch", "draws"):
-            if not getattr(self, setting):
-                self._refuse(setting, "it takes a number above 0")
-        for setting in ("threshold", "learning_threshold", "given_share", "early_stop"):
-            if getattr(self, setting) >= 1:
-                self._refuse(setting, "it takes a number below 1")
-        if not self.learning_threshold:
-            self._refuse("learning_threshold", "it takes a number above 0")
+        self._require_above_0("iterations", "batch", "draws", "learning_threshold")
+        self._require_below_1("threshold", "learning_threshold", "given_share", "early_stop")
         if self.l1 and self.optimiser != "lbfgs":
             self._refuse("l1", f"optimiser '{self.optimiser}' has none: use group_l1, or optimiser=lbfgs")
-
-    def _refuse(self, setting: str, hint: str) -> None:
-        message = f"setting '{setting}' of backend '{self.name}' cannot be {getattr(self, setting):g}"
-        raise UsageError(Diagnostic("E305", message, hint=hint))
 
     @property
     def undivided(self) -> str:

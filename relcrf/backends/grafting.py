@@ -86,15 +86,10 @@ class GraftingBackend(AbstractBackend):
         self._require_one_of("activate", WAYS)
         self._require_one_of("score", ("gradient", "counts"))
         self._require_one_of("inference", WITH_MARGINALS)
-        for setting in ("reservoir", "tests", "steps", "tolerance"):
-            if not getattr(self, setting):
-                message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
-                raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
-        for setting, most in (("alpha", 1.0), ("early_stop", np.nextafter(1.0, 0.0))):
-            value = getattr(self, setting)
-            if value > most:
-                message = f"setting '{setting}' of backend '{self.name}' cannot be {value:g}"
-                raise UsageError(Diagnostic("E305", message, hint="it takes a share, no larger than 1"))
+        self._require_above_0("reservoir", "tests", "steps", "tolerance")
+        self._require_below_1("early_stop")
+        if self.alpha > 1.0:
+            self._refuse("alpha", "it takes a number no larger than 1")
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         spaces = self._spaces(problem)

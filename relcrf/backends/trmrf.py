@@ -92,13 +92,8 @@ class TrMrfBackend(AbstractBackend):
         self._require_one_of("unlabelled", ("leave", "infer"))
         self._require_one_of("structure", ("cfi", "grafting", "full"))
         self._require_one_of("inference", WITH_MARGINALS)
-        for setting in ("batch", "steps", "cd_steps"):
-            if not getattr(self, setting):
-                message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
-                raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
-        if self.early_stop >= 1:
-            message = f"setting 'early_stop' of backend '{self.name}' cannot be {self.early_stop:g}"
-            raise UsageError(Diagnostic("E305", message, hint="it takes a share of the labels, below 1"))
+        self._require_above_0("batch", "steps", "cd_steps")
+        self._require_below_1("early_stop")
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         if isinstance(problem, ShardedProblem):

@@ -185,6 +185,21 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
     return {**figures, "path": path, "judged": judged}
 
 
+def kept(row: dict[str, Any], most: float, make: Callable[[], dict[str, Any]], folder: Path | None) -> dict[str, Any]:
+    """Figures of a way as the file of an earlier run has them, that ended or had as much time; else as they are made."""
+    if folder is None:
+        return make()
+    path = folder / "figures.jsonl"
+    for line in path.read_text().splitlines() if path.exists() else []:
+        found = json.loads(line)
+        if found["row"] == row and (found["figures"]["status"] == "converged" or found["most"] >= most):
+            return dict(found["figures"])
+    figures = make()
+    with path.open("a") as file:
+        file.write(json.dumps({"row": row, "most": most, "figures": figures}) + "\n")
+    return figures
+
+
 def reached(figures: dict[str, Any], level: float) -> float:
     """Seconds until the objective was no higher than a level; infinite where it never was."""
     return next((seconds for seconds, value, _ in figures["path"] if value <= level), np.inf)
@@ -242,7 +257,7 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=600.0, help="seconds of a method, after which it is stopped")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
-    parser.add_argument("--keep", type=Path, help="a folder for drawn rows")
+    parser.add_argument("--keep", type=Path, help="a folder for drawn rows and for figures: what has been measured is read")
     parser.add_argument("--plot", type=Path, help="a picture's file")
     parser.add_argument("--quick", action="store_true", help="40 nodes and 3,000 rows")
     chosen = parser.parse_args()
@@ -260,7 +275,8 @@ def main() -> None:
         measure(world, BEST, 0.2)  # compiles
         worlds[name] = {}
         for method in chosen.methods:
-            worlds[name][method] = figures = measure(world, method, most)
+            row = {"world": name, "rows": rows, "seed": chosen.seed, "l1": chosen.l1, "method": method}
+            worlds[name][method] = figures = kept(row, most, partial(measure, world, method, most), chosen.keep)
             console.print(
                 f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
             )

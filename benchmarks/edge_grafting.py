@@ -257,7 +257,9 @@ def main() -> None:
     parser.add_argument("--most", type=float, default=600.0, help="seconds of a method, after which it is stopped")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", nargs="*", choices=REAL, default=[], help="real data, besides")
-    parser.add_argument("--keep", type=Path, help="a folder for drawn rows and for figures: what has been measured is read")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for drawn rows and for figures: what has been measured is read"
+    )
     parser.add_argument("--plot", type=Path, help="a picture's file")
     parser.add_argument("--quick", action="store_true", help="40 nodes and 3,000 rows")
     chosen = parser.parse_args()

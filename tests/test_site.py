@@ -1,9 +1,12 @@
 """The site of docs/, as far as it can be judged where nothing builds it; `make docs` judges the rest."""
 
 import re
+import runpy
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
+from lark import Lark
 
 import relcrf
 
@@ -11,6 +14,13 @@ DOCS = Path(relcrf.__file__).parent.parent / "docs"
 PAGES = sorted(str(p.relative_to(DOCS).with_suffix("")) for p in DOCS.rglob("*.md") if p.name != "index.md")
 ERRORS = [page for page in PAGES if re.fullmatch(r"errors/[EW]\d+", page)]
 LINKS = re.compile(r"\]\((?!https?:)([^)#\s]+)(?:#[^)\s]*)?\)")
+
+GRAMMAR = (DOCS.parent / "grammar" / "rcrf.lark").read_text()
+
+
+@pytest.fixture(scope="module")
+def grammar_page():
+    return runpy.run_path(str(DOCS / "site" / "grammar_page.py"))
 
 
 def entries(text):
@@ -40,3 +50,53 @@ def test_the_index_of_errors_has_every_page():
     assert sorted(re.findall(r"\]\(([EW]\d+)\.md\)", (DOCS / "errors" / "README.md").read_text())) == [
         page.removeprefix("errors/") for page in ERRORS
     ]
+
+
+def test_each_rule_of_the_grammar_is_drawn(grammar_page):
+    parser = Lark(GRAMMAR, parser="lalr", keep_all_tokens=True, maybe_placeholders=False)
+    names = {str(rule.origin.name) for rule in parser.rules} - {"$root"}
+    names = {name for name in names if not name.startswith("__")}  # what Lark makes of repetitions
+    names |= {token.name for token in parser.terminals if re.search(rf"^{token.name}(\.\d+)?:", GRAMMAR, re.MULTILINE)}
+    page = grammar_page["page"](GRAMMAR)
+    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == names - {"COMMENT"} and len(names) > 55
+    drawn = re.findall(
+        r'^<div class="railroad" id="(?:rule|token)-(\w+)">\n(<svg.*?</svg>)\n</div>$', page, re.MULTILINE | re.DOTALL
+    )
+    assert {name for name, _ in drawn} == names - {"COMMENT"}
+    anchors = set(re.findall(r' id="([\w-]+)"', page))
+    for _, svg in drawn:
+        links = re.findall(r'href="#([^"]+)"', ElementTree.tostring(ElementTree.fromstring(svg), "unicode"))
+        assert set(links) <= anchors
+
+
+def test_a_diagram_says_what_its_rule_says(grammar_page):
+    grammar = """
+start: item
+// ---- Lists ----
+item: "(" [value ("," value)*] ")" mark?
+mark: "+"+ | (value "<")*
+value: /[a-z]/
+"""
+    found = {rule.name: rule for rule in grammar_page["rules"](grammar)}
+    assert [rule.section for rule in found.values()] == ["A declaration", "Lists", "Lists", "Lists"]
+
+    def shape(item):
+        inner = [getattr(item, "item", None), getattr(item, "rep", None), *getattr(item, "items", ())]
+        name = getattr(item, "text", None)
+        return (type(item).__name__, *([name] if name else map(shape, filter(None, inner))))
+
+    draw = grammar_page["_drawn"]
+    once = ("Skip",)
+    value, comma = ("NonTerminal", "value"), ("Terminal", ",")
+    assert shape(draw(found["item"].body, found)) == (
+        "Sequence",
+        ("Terminal", "("),
+        ("Choice", once, ("OneOrMore", value, comma)),
+        ("Terminal", ")"),
+        ("Choice", once, ("NonTerminal", "mark")),
+    )
+    assert shape(draw(found["mark"].body, found)) == (
+        "Choice",
+        ("OneOrMore", ("Terminal", "+"), once),
+        ("Choice", once, ("OneOrMore", ("Sequence", value, ("Terminal", "<")), once)),
+    )

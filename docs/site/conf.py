@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
+import grammar_page  # noqa: E402  # beside this file
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -32,6 +34,7 @@ html_show_copyright = False
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
+_RULES = re.compile(r"<!-- rules:.*-->")
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
 _OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?!docs/)([^)\s]+\.md)\)")
 
@@ -46,6 +49,8 @@ def _read(app: Sphinx, page: str, source: list[str]) -> None:
     text = source[0]
     if page == "index":
         text = _front((ROOT / "README.md").read_text()) + text
+    elif page == "grammar":
+        text = _RULES.sub(lambda _: grammar_page.page((ROOT / "grammar" / "rcrf.lark").read_text()), text)
     elif re.fullmatch(r"errors/[EW]\d+", page):
         text = "---\norphan: true\n---\n" + text  # their index leads to them, and the navigation stays short
     source[0] = _OUTSIDE.sub(r"\1 (`\2`)", text)  # pages outside docs/ are no part of the site

@@ -9,7 +9,7 @@ import relcrf
 
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
-    ("errors", "resources", "settings"),
+    ("errors", "plugins", "resources", "settings"),
     ("execution",),
     ("columns",),
     ("model",),

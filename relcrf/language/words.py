@@ -25,5 +25,7 @@ CONTINUING = (*CLAUSES, "latent", "bag", "of", "open", "nearest", "symmetric", "
 LANGUAGE = frozenset({*CONTINUING, "true", "false"})
 """No name of any kind of declaration."""
 
-RESERVED = LANGUAGE | {*SCALARS, *FUNCTIONS}
-"""No name of what an expression or a type can mention."""
+
+def is_reserved(name: str) -> bool:
+    """Whether it is no name of what an expression or a type can mention."""
+    return name in LANGUAGE or name in SCALARS or name in FUNCTIONS

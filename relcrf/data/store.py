@@ -103,7 +103,9 @@ class Store:
         self._functions: dict[str, Callable[..., Any]] = {}
         self._failures: list[UsageError] = []
         weakref.finalize(self, _forget, self.connection, self._functions)
-        self.connection.execute("SET enable_progress_bar = false")
+        # In a notebook without ipywidgets it is off, and DuckDB refuses to hear of it at all.
+        if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+            self.connection.execute("SET enable_progress_bar = false")
         # The file goes with the object, so none of it is written for a time after: two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
         with suppress(duckdb.CatalogException):  # DuckDB 1.5 has no such setting

@@ -9,7 +9,7 @@ import relcrf
 
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
-    ("errors", "resources", "settings"),
+    ("errors", "files", "resources", "settings"),
     ("execution",),
     ("columns",),
     ("model",),
@@ -25,6 +25,7 @@ LAYERS = (
     ("backends",),
     ("evaluation",),
     ("watching", "shown"),
+    ("prediction",),
     ("api",),
     ("builder",),
     ("serving",),

@@ -27,6 +27,7 @@ from relcrf.cli import (
     new,
     pareto,
     report,
+    reproduce,
     warmup,
     weights,
 )
@@ -56,6 +57,7 @@ for command in (
     pareto.pareto,
     infer.infer,
     report.report,
+    reproduce.reproduce,
     moments.moments,
     graph.graph,
     explain.explain,

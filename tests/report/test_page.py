@@ -12,7 +12,7 @@ from traits import TEXT, traits_world
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
+from relcrf.backends import checkpoints, run_folder
 from relcrf.errors import DataError, UsageError
 from relcrf.report import page
 from relcrf.report.weights import MOST_WEIGHTS
@@ -21,7 +21,7 @@ from relcrf.resources import shipped
 
 def train(folder, model, data, backend, **settings):
     """A run folder as the command writes it."""
-    monitor = run_folder.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
     fit = api.fit(model, model.ground(relcrf.Dataset(data)), backend, monitor=monitor, **settings)
     run_folder.save(replace(fit.learned, log=tuple(monitor.log)), folder, {"learn": fit.seconds}, monitor.seconds)
     return folder

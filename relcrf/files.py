@@ -22,22 +22,28 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write, which gets its name when it is whole; where writing fails nothing is left of it.
+def whole_path(path: Path) -> Iterator[Path]:
+    """Another name to write a file to, which gets its own when it is whole; where writing fails nothing is left of it.
 
     Raises:
         OSError: with the file's name.
     """
     partial = path.with_name(f".{path.name}.writing")
     try:
-        with partial.open("wb") as file:
-            yield file
+        yield partial
         os.replace(partial, path)
     except BaseException as error:
         partial.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
+        if isinstance(error, OSError) and error.filename in (None, str(partial)):
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
         raise
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write, as `whole_path`."""
+    with whole_path(path) as partial, partial.open("wb") as file:
+        yield file
 
 
 def write_text(path: Path, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -32,6 +33,7 @@ from relcrf.cli import (
     weights,
 )
 from relcrf.cli.output import messages, note, print_json
+from relcrf.data.store import reason
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
 
@@ -158,9 +160,16 @@ def _run() -> None:
         )
     except BrokenPipeError:
         raise
+    except duckdb.IOException as error:
+        message = f"DuckDB cannot read or write a file: {reason(error).lower()}"
+        hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
+        _refuse(UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),))))
     except OSError as error:
-        message = f"'{error.filename}' cannot be read or written: {(error.strerror or str(error)).lower()}"
-        _refuse(UsageError(Diagnostic("E314", message, hint="name another place")))
+        what = f"'{error.filename}'" if error.filename else "a file"
+        message = f"{what} cannot be read or written: {(error.strerror or str(error)).lower()}"
+        full = error.errno == errno.ENOSPC
+        hint = "make room; what was whole before is there still" if full else "name another place"
+        _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
         if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
             messages.print("interrupted", style="red")

@@ -48,6 +48,12 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
+def reason(error: duckdb.IOException) -> str:
+    """Why the system has refused to read or to write."""
+    text = str(error)
+    return next((why for why in ("No space left on device", "Permission denied") if why in text), first_line(error))
+
+
 class Store:
     """An embedded database of its own, gone with the object.
 

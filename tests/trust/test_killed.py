@@ -40,13 +40,15 @@ def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
     data = small_web(tmp_path / "web", pages=24)
     train = ("train", MODEL, "--data", data, "--backend", backend, "--set", "max_iterations=30")
     runs, seconds = [], 0.0
+    assert mortals.run(*train, "--out", tmp_path / "warm", warm=True)[0] == 0
+    shutil.rmtree(tmp_path / "warm")
     for name, l2 in (("old", 1), ("new", 2)):
         code, seconds = mortals.run(*train, "--set", f"l2={l2}", "--out", tmp_path / name)
         assert code == 0
         runs.append(content(tmp_path / name))
     out = tmp_path / "run"
     shutil.copytree(tmp_path / "old", out)
-    kills = finished = 0
+    kills = 0
     resume = ()
     for moment in moments(seconds, KILLS * 2 // 5, 1):
         code, _ = mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume, cpu=moment)
@@ -57,7 +59,6 @@ def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
         kills += code == -9
         resume = ("--resume",) if out.with_name("run.partial").is_dir() else ()
         if found == runs[1]:
-            finished += 1
             shutil.rmtree(out)
             shutil.copytree(tmp_path / "old", out)
     assert kills > KILLS // 5
@@ -70,6 +71,7 @@ def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_p
     data, out = small_web(tmp_path / "web", pages=24), tmp_path / "found.csv"
     assert mortals.run("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
     predict = ("predict", tmp_path / "run", "--data", data, "--out", out)
+    assert mortals.run(*predict, warm=True)[0] == 0
     code, seconds = mortals.run(*predict)
     assert code == 0
     new = out.read_bytes()

@@ -9,6 +9,7 @@ import relcrf
 
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
+    ("printable",),
     ("errors", "resources", "settings"),
     ("execution",),
     ("columns",),

@@ -17,7 +17,7 @@ from relcrf.errors import UsageError
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph, Node, learned_graph, require_edges
 from relcrf.report import graph_files, network, node_places
 from relcrf.report.node_places import places
-from relcrf.text.printable import printable
+from relcrf.printable import printable
 
 HOSTILE = (
     "</data><x>&\"'",

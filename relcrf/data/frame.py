@@ -12,7 +12,7 @@ import duckdb
 import numpy as np
 
 from relcrf.data.extras import require
-from relcrf.data.readers.base import literal
+from relcrf.data.store import literal
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.text.html_table import html_table
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -34,6 +35,9 @@ _UNITS = {
     "TI": 1 << 40,
 }
 
+_PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f\ud800-\udfff]")
+"""What DuckDB takes for a pattern in the name of a file, or does not take at all."""
+
 BATCH = 50_000
 """Rows that a reader holds in Python at a time."""
 
@@ -41,6 +45,11 @@ BATCH = 50_000
 def quoted(name: str) -> str:
     """A SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
 
 
 def first_line(error: Exception) -> str:
@@ -75,6 +84,8 @@ class Store:
             "memory_limit": self.memory,
             "temp_directory": str(self.folder()),
             "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
         }
         try:
             self.connection = duckdb.connect(str(self.folder() / "tables.duckdb"), config=config)
@@ -84,6 +95,7 @@ class Store:
                 Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
             ) from None
         self._frames: dict[str, Any] = {}
+        self._files: list[str] = []
         self.connection.execute("SET enable_progress_bar = false")
         # The file goes with the object, so none of it is written for a time after: two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
@@ -99,6 +111,26 @@ class Store:
         folder = self._root / self.new_name("folder")
         folder.mkdir()
         return folder
+
+    def file(self, path: Path) -> str:
+        """A SQL literal that DuckDB takes for the name of this file, and of no other: it would open `http://...` on the network,
+        `~` in the home, and for `a*.csv` all files that fit.
+        """
+        name = os.path.abspath(path)
+        if _PATTERN.search(name):
+            link = self.folder() / f"file{re.sub('[^a-z.]', '', path.name.lower())[-12:]}"
+            link.symlink_to(name)
+            return literal(str(link))
+        self._files.append(name)
+        return literal(name)
+
+    def shut(self) -> None:
+        """From here on the database reads the files that `file` has named, and those of its own folders; it reaches no other
+        file, no network and no extension, whatever it is asked. Nothing opens it again.
+        """
+        self.connection.execute(f"SET allowed_paths = [{', '.join(map(literal, self._files))}]")
+        self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
+        self.connection.execute("SET enable_external_access = false")
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that sees all that is in the store."""

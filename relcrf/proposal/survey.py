@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from relcrf.data.dataset import quoted
-from relcrf.data.readers.base import literal
+from relcrf.data.store import literal
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.names import PARTS, SPLITS, Names, camel, is_word, sayable, stem, word

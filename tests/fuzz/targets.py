@@ -357,15 +357,12 @@ def blocks(data: bytes) -> None:
 
 # The command line
 
-COMMANDS = (
-    "check plan ground train predict evaluate cv compare pareto infer report moments graph explain weights diff fmt new "
-    "explain-error completion"
-).split()
+COMMANDS = ["check", "plan", "ground", "train", "predict", "evaluate", "cv", "compare", "pareto", "infer", "report", "moments", "graph", "explain", "weights", "diff", "fmt", "new", "explain-error", "completion"]
 WORDS = (
     *COMMANDS,
-    *"m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --hold --set l2=1 --backend ess".split(),
-    *"local dense --budget 10 --memory 100MB --select l2=1,2 --keep kept --task MAR PR MPE --method bp --show one".split(),
-    *"Thing/t1 --top 3 --sort z --key * --min-support --depth 2 --folds --seed --strict --check bash zsh fish E101 --help".split(),
+    *["m.rcrf", "data", "run", "x.uai", "x.evid", "--data", "--json", "--out", "out.csv", "--split", "folds=2", "hide=0.5", "--hold", "--set", "l2=1", "--backend", "ess"],
+    *["local", "dense", "--budget", "10", "--memory", "100MB", "--select", "l2=1,2", "--keep", "kept", "--task", "MAR", "PR", "MPE", "--method", "bp", "--show", "one"],
+    *["Thing/t1", "--top", "3", "--sort", "z", "--key", "*", "--min-support", "--depth", "2", "--folds", "--seed", "--strict", "--check", "bash", "zsh", "fish", "E101", "--help"],
     "-1", "0", "nan", "", "[red]", "{0}", "%s", "\x1b[31m", "\u202e", "1e400", "-", "--", "=", "a=b=c",
 )  # fmt: skip
 

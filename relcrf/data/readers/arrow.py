@@ -26,10 +26,12 @@ class ArrowReader(AbstractReader):
             is_file = file.read(len(_FILE)) == _FILE
         try:
             if is_file:
-                dataset = require("pyarrow.dataset", "frames", f"'{path.name}'").dataset(str(path), format="ipc")
+                dataset = require("pyarrow.dataset", "frames", f"'{path.name}'").dataset(
+                    str(path.absolute()), format="ipc"
+                )
                 scan = store.add_frame(dataset)
             else:
-                with pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))) as stream:
+                with pyarrow.ipc.open_stream(pyarrow.memory_map(str(path.absolute()))) as stream:
                     scan = store.keep_frame(stream)
         except (pyarrow.ArrowException, OSError) as error:
             place = DataPlace(str(path))

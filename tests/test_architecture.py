@@ -36,6 +36,7 @@ LAYERS = (
     ("estimators",),
     ("editor",),
     ("cli",),
+    ("__main__",),
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")

@@ -233,6 +233,6 @@ class Columns:
     def _missing_table(self, what: str, *names: str) -> None:
         known = [t.name for t in self.dataset.tables.values()]
         hint = suggestion(names[0], known) or f"the tables are {listing(known)}"
-        wanted = " or ".join(f"'{folded(n)}'" for n in dict.fromkeys(names))
+        wanted = " or ".join(f"'{n}'" for n in dict.fromkeys(map(folded, names)))
         message = f"there is no table for {what}: looked for {wanted}"
         self.problems.append(Diagnostic("E210", message, DataPlace(self.dataset.place), hint))

@@ -23,7 +23,7 @@ import numpy as np
 
 from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.learned import LearnedModel, Meaning
-from relcrf.columns.growing import part_of
+from relcrf.columns.growing import DAMAGED, open_column, part_of
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.graph.weights import WeightBlock, WeightLayout
@@ -39,6 +39,7 @@ FORMAT = 1
 """Version of the folder's layout; a reader refuses a later one."""
 
 PART_ROWS = 1 << 20
+
 
 SAVE_EVERY = 5.0
 """Seconds between checkpoints."""
@@ -160,7 +161,7 @@ class Checkpoints(Monitor):
                 for n in facts.pop("kept")
             }
             return State(**facts, **arrays, **memory, kept=kept)
-        except (OSError, ValueError, TypeError, LookupError) as error:
+        except DAMAGED as error:
             raise _corrupt(path, error) from None
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
@@ -295,49 +296,70 @@ def load(folder: Path) -> LearnedModel:
         if partial_name(folder).is_dir():
             hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
         raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
-    path = folder / "run.json"
+    path = own_file(folder, "run.json")
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
         if version != FORMAT:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
-        path = folder / "dictionaries.json"
+        path = own_file(folder, "dictionaries.json")
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         keys = [dictionaries["keys"][template["name"]] for template in run["templates"]]
         meaning = _meaning(run, keys)
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        path = folder / "model.rcrf"
+        path = own_file(folder, "model.rcrf")
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         vectors = {}
         for name in sorted({"weights", *run["vectors"]} | ({"gates"} if gates else set())):
-            path = folder / f"{Path(name).name}.npy"
-            vectors[name] = np.load(path, allow_pickle=False)
-            size = (gates if gates and name == "gates" else meaning).layout.size
-            if vectors[name].shape != (size,):
-                raise ValueError(f"{len(vectors[name])} weights instead of {size}")
-        path = folder / "log.jsonl"
+            path = own_file(folder, f"{name}.npy")
+            vectors[name] = _numbers(path, ((gates if gates and name == "gates" else meaning).layout.size,))
+        path = own_file(folder, "log.jsonl")
         log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
-        path = folder / "moments.npy"
+        path = own_file(folder, "moments.npy")
         moments = _moments(path, meaning.layout.size)
-        path = folder / "histograms.json"
+        path = own_file(folder, "histograms.json")
         return LearnedModel(
             spec,
-            run["backend"],
+            _texts([run["backend"]])[0],
             dict(run["settings"]),
             vectors,
             meaning.layout,
             meaning.templates,
-            {name: tuple(values) for name, values in dictionaries["domains"].items()},
+            {name: _texts(values) for name, values in dictionaries["domains"].items()},
             dict(run["summary"]),
-            run["converged"],
+            bool(run["converged"]),
             log,
             _histograms(path),
             gates,
             moments,
         )
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, OverflowError) as error:
+    except DAMAGED as error:
         raise _corrupt(path, error) from None
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
+
+    Raises:
+        DataError: where it leads out of the folder.
+    """
+    path = folder / name
+    if path.resolve().parent != folder.resolve():
+        message = f"'{name}' leads out of the run folder '{folder}'"
+        raise DataError(Diagnostic("E421", message, DataPlace(str(path)), "train again, or copy the file there"))
+    return path
+
+
+def _numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """
+    Raises:
+        ValueError: where a file has other numbers than so many.
+    """
+    found = open_column(path)
+    if found.shape != shape or found.dtype != np.float64 or np.isnan(found).any():
+        raise ValueError(f"the file does not have {' x '.join(map(str, shape))} numbers")
+    return np.array(found)
 
 
 def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,12 +375,12 @@ def load_timings(folder: Path) -> Timings:
     Raises:
         DataError: where the file is damaged.
     """
-    path = folder / "timings.json"
+    path = own_file(folder, "timings.json")
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         steps = _seconds(facts.pop("steps", ()))
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
+    except DAMAGED as error:
         raise _corrupt(path, error) from None
 
 
@@ -366,8 +388,8 @@ def _moments(path: Path, size: int) -> Moments | None:
     """Those of a file; none where it is not there."""
     if not path.exists():
         return None
-    found = np.load(path, allow_pickle=False)
-    if found.shape != (3, size) or found.dtype != np.float64 or (found[2] < 0.0).any():
+    found = _numbers(path, (3, size))
+    if (found[2] < 0.0).any():
         raise ValueError(f"moments that cannot be those of {size} weights")
     return Moments(*found)
 

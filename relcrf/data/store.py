@@ -7,15 +7,15 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 
 DEFAULT_MEMORY = "1GB"
 
@@ -55,6 +55,41 @@ def literal(text: str) -> str:
 def first_line(error: Exception) -> str:
     """What an error says, without its details."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+_NOT_OF_FILES = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.InterruptException,
+    duckdb.OutOfMemoryException,
+    duckdb.ParserException,
+    duckdb.SyntaxException,
+    NotImplementedError,
+    RecursionError,
+)
+"""What DuckDB raises that no damaged file is the reason of."""
+
+
+@contextmanager
+def reading(place: str) -> Iterator[None]:
+    """What DuckDB says while it reads a damaged file is a mistake of the table.
+
+    Args:
+        place: of the table, as messages call it.
+
+    Raises:
+        DataError: E204.
+    """
+    try:
+        yield
+    except (
+        duckdb.Error,
+        RuntimeError,
+    ) as error:  # a stream that breaks off raises RuntimeError, as one that Ctrl-C meets
+        if isinstance(error, _NOT_OF_FILES) or "Query interrupted" in str(error):
+            raise
+        notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
+        raise DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), notes=notes)) from None
 
 
 class Store:

@@ -59,7 +59,7 @@ class CodedKeys:
         """
         if self.limit >= MOST_NUMBERS:
             template = self.lowered.template
-            message = f"'per' of '{template.name}' has too many keys at once: of {self.limit:.1e} combinations each needs a number"
+            message = f"'per' of '{template.name}' has too many keys at once: {self.limit:.1e} combinations cannot be numbered"
             hint = "leave a name out of 'per', or put two into one column of the data"
             notes = (f"the keys have {' x '.join(f'{len(text):,}' for text in self.texts)} values",)
             raise UsageError(Diagnostic("E420", message, template.span, hint, notes))

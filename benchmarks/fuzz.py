@@ -36,8 +36,8 @@ def work(name: str, arguments: list[str], found: Path) -> None:
     import atheris
 
     sys.path[:0] = map(str, SUPPORT)
-    modules = json.loads(arguments.pop(0))
-    with atheris.instrument_imports(include=modules):
+    kernels = [f"relcrf.kernels.{path.stem}" for path in (ROOT / "relcrf" / "kernels").glob("*.py")]
+    with atheris.instrument_imports(include=["relcrf", "lark", "tomllib", "json"], exclude=kernels):
         from targets import TARGETS
     known: set[str] = set()
 
@@ -84,9 +84,14 @@ def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
             words.write('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n')
         words.flush()
         while (left := seconds - (time.monotonic() - started)) > 5:
-            options = [f"-max_total_time={int(left)}", f"-max_len={MOST_BYTES}", f"-rss_limit_mb={MEMORY}", "-timeout=120"]
+            options = [
+                f"-max_total_time={int(left)}",
+                f"-max_len={MOST_BYTES}",
+                f"-rss_limit_mb={MEMORY}",
+                "-timeout=120",
+            ]
             options += [f"-dict={words.name}", f"-artifact_prefix={found}/died-", "-print_final_stats=1", str(corpus)]
-            child = [sys.executable, __file__, "--work", name, str(found), json.dumps(target.modules), *options]
+            child = [sys.executable, __file__, "--work", name, str(found), *options]
             done = subprocess.run(child, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
             inputs += sum(map(int, re.findall(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)))
             features = max([features, *map(int, re.findall(r"\bcov: (\d+)", done.stderr))])

@@ -43,14 +43,12 @@ class Target:
     Args:
         run: takes an input; raises where the promise is broken.
         seeds: valid inputs. words: pieces that inputs of this kind are made of.
-        modules: whose branches guide the search.
     """
 
     name: str
     run: Callable[[bytes], None]
     seeds: Callable[[], list[bytes]]
     words: tuple[bytes, ...]
-    modules: tuple[str, ...]
 
 
 @functools.cache
@@ -89,12 +87,13 @@ def language(data: bytes) -> None:
 
 def _models() -> list[bytes]:
     here = Path(__file__).parents[1] / "models" / "good"
-    return [path.read_bytes() for path in [*sorted(shipped("models", "webkb.rcrf").parent.glob("*.rcrf")), *sorted(here.glob("*.rcrf"))]]
+    models = (shipped("models", "webkb.rcrf").parent, here)
+    return [path.read_bytes() for folder in models for path in sorted(folder.glob("*.rcrf"))]
 
 
 LANGUAGE = (
     b"domain entity relation derive predict latent template rule gate candidates include where over per by and or not "
-    b"bag of open vector real int text date bool { } ( ) , : => <=> = == != < <= > >= .. . + - * / \"a\" 0 1 1e9 -1 "
+    b'bag of open vector real int text date bool { } ( ) , : => <=> = == != < <= > >= .. . + - * / "a" 0 1 1e9 -1 '
     b"exists count sum min max mean nearest symmetric hard l1 l2 init weight in # \n"
 ).split(b" ")
 
@@ -212,7 +211,9 @@ def _sqlite() -> list[bytes]:
         flat = {name: values for name, values in {**COLUMNS, **FLAT}.items() if name not in ("words", "place")}
         with contextlib.closing(sqlite3.connect(path)) as database:
             database.execute(f"CREATE TABLE thing ({', '.join(flat)})")
-            database.executemany(f"INSERT INTO thing VALUES ({', '.join('?' * len(flat))})", zip(*flat.values(), strict=True))
+            database.executemany(
+                f"INSERT INTO thing VALUES ({', '.join('?' * len(flat))})", zip(*flat.values(), strict=True)
+            )
             database.execute("CREATE TABLE next (x, y)")
             database.executemany("INSERT INTO next VALUES (?, ?)", zip(*NEXT.values(), strict=True))
             database.execute("CREATE VIEW thing_words AS SELECT id AS thing, word FROM thing")
@@ -357,40 +358,39 @@ def blocks(data: bytes) -> None:
 
 # The command line
 
-COMMANDS = ["check", "plan", "ground", "train", "predict", "evaluate", "cv", "compare", "pareto", "infer", "report", "moments", "graph", "explain", "weights", "diff", "fmt", "new", "explain-error", "completion"]
-WORDS = (
-    *COMMANDS,
-    *["m.rcrf", "data", "run", "x.uai", "x.evid", "--data", "--json", "--out", "out.csv", "--split", "folds=2", "hide=0.5", "--hold", "--set", "l2=1", "--backend", "ess"],
-    *["local", "dense", "--budget", "10", "--memory", "100MB", "--select", "l2=1,2", "--keep", "kept", "--task", "MAR", "PR", "MPE", "--method", "bp", "--show", "one"],
-    *["Thing/t1", "--top", "3", "--sort", "z", "--key", "*", "--min-support", "--depth", "2", "--folds", "--seed", "--strict", "--check", "bash", "zsh", "fish", "E101", "--help"],
-    "-1", "0", "nan", "", "[red]", "{0}", "%s", "\x1b[31m", "\u202e", "1e400", "-", "--", "=", "a=b=c",
-)  # fmt: skip
+ALONE = frozenset({"demo", "warmup", "lsp", "compare", "pareto"})
+"""Commands that take long, start processes or wait for an editor: they are tried elsewhere."""
+
+WORDS = """
+check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
+m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --hold --set l2=1 max_iterations=2 --backend
+ess local dense --budget 10 --memory 100MB --select l2=1,2 --keep kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
+--sort z --key * --min-support --depth 2 --folds --seed --strict --check bash zsh fish E101 --help
+-1 0 nan [red] {0} %s 1e400 - -- = a=b=c
+"""
 
 
 def command(data: bytes) -> None:
     """A list of arguments, divided by zero bytes, in a folder with a model, tables and a run. Nothing outside it is named."""
     arguments = [os.fsdecode(piece) for piece in data.split(b"\0")][:12]
-    unsafe = any("/" in a.replace("Thing/t1", "") or a.startswith("..") or "=.." in a for a in arguments)
-    if unsafe or any(a in ("demo", "warmup", "lsp", "train", "cv", "compare", "pareto", "evaluate") and k for k, a in enumerate(arguments)):
+    if not arguments or arguments[0] in ALONE:
         return
-    if arguments and arguments[0] in ("demo", "warmup", "lsp"):
+    if any("/" in a.replace("Thing/t1", "") or ".." in a or a.startswith("~") for a in arguments):
         return
-    with _folder() as folder, kept():
+    with _folder() as folder, kept(), contextlib.ExitStack() as stack:
         _workplace(folder)
         out, err, code = io.StringIO(), io.StringIO(), 0
-        stack = contextlib.ExitStack()
-        with stack:
-            stack.enter_context(mock.patch.object(sys, "argv", ["relcrf", *arguments]))
-            stack.enter_context(contextlib.chdir(folder))
-            stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("entity A")))
-            stack.enter_context(contextlib.redirect_stdout(out))
-            stack.enter_context(contextlib.redirect_stderr(err))
-            try:
-                run_command()
-            except SystemExit as end:
-                code = end.code if isinstance(end.code, int) else 0
+        stack.enter_context(mock.patch.object(sys, "argv", ["relcrf", *arguments]))
+        stack.enter_context(contextlib.chdir(folder))
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("entity A")))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            run_command()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
         assert code in EXIT_CODES, (arguments, code, err.getvalue())
-        assert "internal error" not in err.getvalue() and "Traceback" not in err.getvalue(), err.getvalue()
+        assert "Traceback" not in err.getvalue(), err.getvalue()
         require_harmless(err.getvalue())
 
 
@@ -405,36 +405,48 @@ def _workplace(folder: Path) -> None:
     (folder / "data" / "next.csv").write_text("x,y\nt1,t2\n")
 
 
+COMMANDS = """
+check m.rcrf --data data --json
+plan m.rcrf --data data --exact
+ground m.rcrf --data data --show one
+train m.rcrf --data data --out new --set max_iterations=2
+predict run --data data --out out.csv
+weights run --sort support
+infer x.uai --task MAR --evid x.evid
+explain run Thing/t2 --data data
+graph run --dot
+diff run run
+fmt m.rcrf
+explain-error E101
+new data --out n.rcrf
+completion bash
+moments run
+evaluate m.rcrf --data data --split folds=2 --backend local
+"""
+
+
 def _lists() -> list[bytes]:
-    lists = (
-        "check m.rcrf --data data --json", "plan m.rcrf --data data --exact", "ground m.rcrf --data data --show one",
-        "train m.rcrf --data data --out new --set l2=1", "predict run --data data --out out.csv", "weights run --sort z",
-        "evaluate m.rcrf --data data --split folds=2 --backend local", "infer x.uai --task MAR --evid x.evid",
-        "explain run Thing/t2 --data data", "report run --out out.html", "graph run --dot", "diff run run", "fmt m.rcrf",
-        "explain-error E101", "new data --out n.rcrf", "completion bash", "moments run", "cv m.rcrf --data data --folds 2",
-    )  # fmt: skip
-    return [b"\0".join(word.encode() for word in line.split()) for line in lists]
+    return [b"\0".join(word.encode() for word in line.split()) for line in COMMANDS.strip().splitlines()]
 
 
-READING = ("relcrf.data", "relcrf.grounding")
-TABLE_WORDS = (b",", b"\n", b'"', b"\t", b"\0", b"t1", b"label", b"nan", b"inf", b"1e999", b"0x", b"\xff", b"\x1b[31m", b"null")
+TABLE_WORDS = (b",", b"\n", b'"', b"\t", b"\0", b"t1", b"label", b"nan", b"inf", b"1e999", b"0x", b"\xff", b"\x1b[31m")
 
 TARGETS = {
     target.name: target
     for target in (
-        Target("language", language, _models, tuple(LANGUAGE), ("relcrf.language", "relcrf.model", "lark")),
-        Target("csv", table(".csv"), _csv(","), TABLE_WORDS, READING),
-        Target("tsv", table(".tsv"), _csv("\t"), TABLE_WORDS, READING),
-        Target("jsonl", table(".jsonl"), _jsonl, (*TABLE_WORDS, b"{", b"[", b"}", b"]", b":"), READING),
-        Target("parquet", table(".parquet"), _parquet, (b"PAR1",), READING),
-        Target("arrow", table(".arrow"), _arrow, (b"ARROW1", b"\xff\xff\xff\xff"), READING),
-        Target("sqlite", database(".sqlite"), _sqlite, (b"CREATE", b"SELECT", b"text", b"blob"), READING),
-        Target("alchemy", database(".db"), lambda: [ATOMS], (b"(", b")", b"!", b"?", b'"', b"\\", b"=", b"//"), READING),
-        Target("manifest", manifest, lambda: [MANIFEST], (b"[tables.", b"[split]", b"file", b"sql", b"sqlite", b"'", b'"""'), ("relcrf.data", "tomllib")),
-        Target("uai", uai, lambda: list(UAI), (b"MARKOV", b"BAYES", b"1e308", b"-", b"nan", b"inf", b"\nc "), ("relcrf.graph",)),
-        Target("evidence", evidence, lambda: [b"1 0 1\n", b"1\n2 0 1 2 2\n"], (b"-1", b"1e9", b"nan"), ("relcrf.graph",)),
-        Target("run", run, _as_inputs("run"), (b"null", b"NaN", b"1e999", b"{", b"[", b"\x93NUMPY", b"'O'"), ("relcrf.backends", "json")),
-        Target("blocks", blocks, _as_inputs("blocks"), (b"null", b"-1", b"\x93NUMPY", b"<i4", b"../"), ("relcrf.graph", "relcrf.grounding", "json")),
-        Target("command", command, _lists, tuple(w.encode() for w in WORDS), ("relcrf.cli", "relcrf.api")),
+        Target("language", language, _models, tuple(LANGUAGE)),
+        Target("csv", table(".csv"), _csv(","), TABLE_WORDS),
+        Target("tsv", table(".tsv"), _csv("\t"), TABLE_WORDS),
+        Target("jsonl", table(".jsonl"), _jsonl, (*TABLE_WORDS, b"{", b"[", b"}", b"]", b":", b"null")),
+        Target("parquet", table(".parquet"), _parquet, (b"PAR1", b"\xff\xff\xff\xff")),
+        Target("arrow", table(".arrow"), _arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
+        Target("sqlite", database(".sqlite"), _sqlite, (b"CREATE", b"SELECT", b"text", b"blob")),
+        Target("alchemy", database(".db"), lambda: [ATOMS], tuple(b'( ) ! ? " \\ = //'.split())),
+        Target("manifest", manifest, lambda: [MANIFEST], tuple(b"[tables. [split] file sql sqlite ' ../".split())),
+        Target("uai", uai, lambda: list(UAI), tuple(b"MARKOV BAYES 1e308 - nan inf \nc 0".split(b" "))),
+        Target("evidence", evidence, lambda: [b"1 0 1\n", b"1\n2 0 1 2 2\n"], (b"-1", b"1e9", b"nan")),
+        Target("run", run, _as_inputs("run"), tuple(b"null NaN 1e999 { [ \x93NUMPY 'O' -1 ../".split())),
+        Target("blocks", blocks, _as_inputs("blocks"), tuple(b"null -1 \x93NUMPY <i4 ../ [ {".split())),
+        Target("command", command, _lists, tuple(word.encode() for word in WORDS.split())),
     )
-}  # fmt: skip
+}

@@ -9,6 +9,7 @@ import relcrf
 
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
+    ("printable",),
     ("errors", "files", "resources", "settings"),
     ("execution",),
     ("columns",),
@@ -36,6 +37,7 @@ LAYERS = (
     ("estimators",),
     ("editor",),
     ("cli",),
+    ("__main__",),
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")

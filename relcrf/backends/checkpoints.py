@@ -13,6 +13,7 @@ import numpy as np
 
 from relcrf.backends.base import Monitor
 from relcrf.backends.damage import corrupt
+from relcrf.columns.growing import DAMAGED
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import write_array, write_text
 from relcrf.learning.lbfgs import State
@@ -74,7 +75,7 @@ class Checkpoints(Monitor):
                 for n in facts.pop("kept")
             }
             return State(**facts, **arrays, **memory, kept=kept)
-        except (OSError, ValueError, TypeError, LookupError) as error:
+        except DAMAGED as error:
             raise corrupt(path, error) from None
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:

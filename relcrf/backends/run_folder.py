@@ -22,7 +22,8 @@ from relcrf.backends.checkpoints import Seconds, Timings, seconds_of
 from relcrf.backends.damage import corrupt
 from relcrf.backends.learned import LearnedModel, Meaning
 from relcrf.backends.provenance import Provenance, hashes
-from relcrf.errors import DataError, Diagnostic, UsageError
+from relcrf.columns.growing import DAMAGED, open_column
+from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 from relcrf.files import put_in_place, remove_folder, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -144,7 +145,7 @@ def load(folder: Path) -> LearnedModel:
         if partial_name(folder).is_dir():
             hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
         raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
-    path = folder / "run.json"
+    path = own_file(folder, "run.json")
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
@@ -152,41 +153,38 @@ def load(folder: Path) -> LearnedModel:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
-        path = folder / "dictionaries.json"
+        path = own_file(folder, "dictionaries.json")
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         keys = [dictionaries["keys"][template["name"]] for template in run["templates"]]
         meaning = _meaning(run, keys)
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        path = folder / "model.rcrf"
+        path = own_file(folder, "model.rcrf")
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         vectors = {}
         for name in sorted({"weights", *run["vectors"]} | ({"gates"} if gates else set())):
-            path = folder / f"{Path(name).name}.npy"
-            vectors[name] = np.load(path, allow_pickle=False)
-            size = (gates if gates and name == "gates" else meaning).layout.size
-            if vectors[name].shape != (size,):
-                raise ValueError(f"{len(vectors[name])} weights instead of {size}")
-        path = folder / "log.jsonl"
+            path = own_file(folder, f"{name}.npy")
+            vectors[name] = _numbers(path, ((gates if gates and name == "gates" else meaning).layout.size,))
+        path = own_file(folder, "log.jsonl")
         log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
-        path = folder / "moments.npy"
+        path = own_file(folder, "moments.npy")
         moments = _moments(path, meaning.layout.size)
-        path = folder / "histograms.json"
+        path = own_file(folder, "histograms.json")
         return LearnedModel(
             spec,
-            run["backend"],
+            _texts([run["backend"]])[0],
             dict(run["settings"]),
             vectors,
             meaning.layout,
             meaning.templates,
-            {name: tuple(values) for name, values in dictionaries["domains"].items()},
+            {name: _texts(values) for name, values in dictionaries["domains"].items()},
             dict(run["summary"]),
-            run["converged"],
+            bool(run["converged"]),
             log,
             _histograms(path),
             gates,
             moments,
         )
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, OverflowError) as error:
+    except DAMAGED as error:
         raise corrupt(path, error) from None
 
 
@@ -198,8 +196,8 @@ def _require_unchanged(folder: Path) -> None:
     path = folder / MANIFEST
     try:
         for name, known in known_hashes(folder).items():
-            path = folder / Path(name).name
-            if hashes(folder, [path.name])[path.name] != known:
+            path = own_file(folder, name)
+            if hashes(folder, [name])[name] != known:
                 raise ValueError("its content is not what was written")
     except (OSError, ValueError) as error:
         raise corrupt(path, error) from None
@@ -211,12 +209,12 @@ def known_hashes(folder: Path) -> dict[str, str]:
     Raises:
         DataError: where the manifest is damaged.
     """
-    path = folder / MANIFEST
+    path = own_file(folder, MANIFEST)
     if not path.exists():
         return {}
     try:
         return {str(name): str(known) for name, known in json.loads(path.read_text("utf-8"))["files"].items()}
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except DAMAGED as error:
         raise corrupt(path, error) from None
 
 
@@ -226,14 +224,38 @@ def load_provenance(folder: Path) -> Provenance | None:
     Raises:
         DataError: where the file is damaged.
     """
-    path = folder / MANIFEST
+    path = own_file(folder, MANIFEST)
     if not path.exists():
         return None
     try:
         made_of = json.loads(path.read_text(encoding="utf-8"))["made_of"]
         return None if made_of is None else Provenance.of_plain(made_of)
-    except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
+    except DAMAGED as error:
         raise corrupt(path, error) from None
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
+
+    Raises:
+        DataError: where it leads out of the folder.
+    """
+    path = folder / name
+    if path.resolve().parent != folder.resolve():
+        message = f"'{name}' leads out of the run folder '{folder}'"
+        raise DataError(Diagnostic("E421", message, DataPlace(str(path)), "train again, or copy the file there"))
+    return path
+
+
+def _numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """
+    Raises:
+        ValueError: where a file has other numbers than so many.
+    """
+    found = open_column(path)
+    if found.shape != shape or found.dtype != np.float64 or np.isnan(found).any():
+        raise ValueError(f"the file does not have {' x '.join(map(str, shape))} numbers")
+    return np.array(found)
 
 
 def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,12 +271,12 @@ def load_timings(folder: Path) -> Timings:
     Raises:
         DataError: where the file is damaged.
     """
-    path = folder / "timings.json"
+    path = own_file(folder, "timings.json")
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
         steps = seconds_of(facts.pop("steps", ()))
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
+    except DAMAGED as error:
         raise corrupt(path, error) from None
 
 
@@ -262,8 +284,8 @@ def _moments(path: Path, size: int) -> Moments | None:
     """Those of a file; none where it is not there."""
     if not path.exists():
         return None
-    found = np.load(path, allow_pickle=False)
-    if found.shape != (3, size) or found.dtype != np.float64 or (found[2] < 0.0).any():
+    found = _numbers(path, (3, size))
+    if (found[2] < 0.0).any():
         raise ValueError(f"moments that cannot be those of {size} weights")
     return Moments(*found)
 

@@ -17,7 +17,7 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, SetOption, messages, note, print_json, settings, watching
+from relcrf.cli.output import JsonOption, SetOption, note, print_json, say_error, settings, watching
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
 from relcrf.files import whole_path
 from relcrf.graph.conditioning import Conditioned, condition
@@ -123,7 +123,7 @@ def infer(
         )
         note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
-        messages.print("interrupted; the answer is what there was", style="red")
+        say_error("interrupted; the answer is what there was")
         raise typer.Exit(130)
 
 

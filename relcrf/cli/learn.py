@@ -33,12 +33,12 @@ from relcrf.cli.output import (
     SetOption,
     SplitOption,
     choices,
-    console,
     kept_blocks,
-    messages,
     note,
     note_kept,
     print_json,
+    say,
+    say_error,
     settings,
     table,
     warn,
@@ -170,9 +170,7 @@ def train(
                 )
         except KeyboardInterrupt:
             monitor.save()
-            messages.print(
-                f"interrupted; the state is in {partial}: go on with the same command and --resume", style="red"
-            )
+            say_error(f"interrupted; the state is in {partial}: go on with the same command and --resume")
             raise typer.Exit(130) from None
         except RelcrfError:
             remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
@@ -212,7 +210,7 @@ def train(
         note("chosen: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
     rows: list[tuple[str, Any]] = [(name.replace("_", " "), value) for name, value in learned.summary.items()]
     table(f"trained by {backend}", ("", ""), [(n, f"{v:,}" if isinstance(v, int) else str(v)) for n, v in rows])
-    console.print(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
+    say(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
 
 
 def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> None:
@@ -302,7 +300,7 @@ def predict(
     for name, frame in frames.items():
         shown = [row[:4] for row in frame.rows(10)]
         table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
-    console.print(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
+    say(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
     if not (verdict.is_good or interrupted):
         note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
     _end_interrupted(interrupted)
@@ -311,7 +309,7 @@ def predict(
 def _end_interrupted(interrupted: bool) -> None:
     """The exit code of Ctrl-C, where what there was has been given."""
     if interrupted:
-        messages.print("interrupted; the answer is what there was", style="red")
+        say_error("interrupted; the answer is what there was")
         raise typer.Exit(130)
 
 

@@ -32,7 +32,7 @@ from relcrf.cli import (
     warmup,
     weights,
 )
-from relcrf.cli.output import messages, note, print_json
+from relcrf.cli.output import messages, note, print_json, say_error
 from relcrf.data.store import reason
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -148,7 +148,7 @@ def _run() -> None:
     except RelcrfError as error:
         _refuse(error)
     except (KeyboardInterrupt, duckdb.InterruptException):
-        messages.print("interrupted", style="red")
+        say_error("interrupted")
         _end_quietly()
         sys.exit(INTERRUPTED)
     except duckdb.OutOfMemoryException as error:
@@ -172,19 +172,16 @@ def _run() -> None:
         _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
         if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
-            messages.print("interrupted", style="red")
+            say_error("interrupted")
             _end_quietly()
             sys.exit(INTERRUPTED)
         if os.environ.get("RELCRF_DEBUG"):
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        messages.print(
-            f"internal error at {last.filename}:{last.lineno}: {what}\n"
-            "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it.",
-            style="red",
-            markup=False,
-            soft_wrap=True,
+        say_error(f"internal error at {last.filename}:{last.lineno}: {what}")
+        say_error(
+            "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it."
         )
         sys.exit(70)
 

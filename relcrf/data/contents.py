@@ -8,6 +8,7 @@ from pathlib import Path
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import Dataset, RawTable
+from relcrf.data.store import reading
 
 BLOCK = 1 << 20
 
@@ -39,5 +40,6 @@ def _hash_of_file(path: Path) -> str:
 def hash_of_rows(dataset: Dataset, table: RawTable) -> str:
     """The number of rows of a table and their hash, whatever their order; of one version of DuckDB."""
     sql = f"SELECT count(*), bit_xor(hash(raw)), sum(hash(raw)::HUGEINT) FROM {table.scan} AS raw"
-    (found,) = dataset.connection.execute(sql).fetchall()
+    with reading(table.place):
+        (found,) = dataset.connection.execute(sql).fetchall()
     return "-".join(map(str, found))

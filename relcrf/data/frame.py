@@ -13,8 +13,7 @@ import duckdb
 import numpy as np
 
 from relcrf.data.extras import require
-from relcrf.data.readers.base import literal
-from relcrf.data.store import reason
+from relcrf.data.store import literal, reason
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.files import whole_path
 from relcrf.text.html_table import html_table

@@ -9,7 +9,7 @@ from typing import Any
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph
 from relcrf.files import whole_path
-from relcrf.text.printable import printable
+from relcrf.printable import printable
 
 ENDING = ".graphml"
 

@@ -17,7 +17,6 @@ from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
 from relcrf.execution.apart import each_apart, memory
-from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 
 PARTS = 20
@@ -199,7 +198,7 @@ def compare(
         watch(name, left)
     answers = {MAJORITY: [by_frequency(plain, one) for one in rounds]}
     answers |= {name: list(outcomes[name].answers) for name in names if outcomes[name].answers}
-    results = Results(answers, connected(grounding.graph))
+    results = Results(answers, grounding.component)
     return Comparison(str(plan), rounds, {name: outcomes[name] for name in names}, results, leaks_of(grounding, rounds))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from relcrf.evaluation.near_twins import near_pairs
 from relcrf.evaluation.own_evidence import OwnEvidence
 from relcrf.evaluation.splits import Round
-from relcrf.graph.adjacency import connected, expanded
+from relcrf.graph.adjacency import expanded, sample_cells
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import AbstractFeatures, Keyed, Sparse, Tiled
 from relcrf.grounding.grounding import Grounding
@@ -55,7 +55,7 @@ class Leaks:
 
     Args:
         held: labels that are held out.
-        beside: those with a neighbour whose label is in the training.
+        beside: those with a neighbour whose label is in the training; what candidates may join are neighbours, too.
         distinctive: those of things with at least `DISTINCTIVE` features of their own.
         twins: those of them that share all their features with something in the training; alike: with the same label.
         near: those of them without such a twin that have nearly the same features as something in the training (see
@@ -77,7 +77,7 @@ class Leaks:
     @property
     def transductive(self) -> bool:
         """Whether labels of the training help with what is held out by more than what was learned from them."""
-        return any(one.crossing for one in self.crossings)
+        return self.beside > 0
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -124,7 +124,7 @@ class Leaks:
 def leaks_of(grounding: Grounding, rounds: Sequence[Round]) -> Leaks:
     """What crosses the cuts of a cross-validation."""
     labelled = (grounding.states >= 0) & ~grounding.latent
-    component = connected(grounding.graph)
+    component = grounding.component
     sizes = np.bincount(component[labelled])
     twins = _Twins.of(grounding, labelled)
     crossings = {name: np.zeros(2, dtype=np.int64) for name in grounding.group_names}
@@ -135,6 +135,10 @@ def leaks_of(grounding: Grounding, rounds: Sequence[Round]) -> Leaks:
         near = np.zeros(len(labelled), dtype=bool)
         for name, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
             crossings[name] += _crossing(group, one, training, near)
+        for space in grounding.candidates:
+            sample, variable = sample_cells(space.pairs)
+            there = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
+            near[variable[there[sample]]] = True
         for name, found in _keys(grounding, one, training).items():
             keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
         counts += [int(one.held.sum()), int((near & one.held).sum()), *twins.counted(one.held, training)]

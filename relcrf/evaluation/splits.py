@@ -21,7 +21,7 @@ from relcrf.data.splits import (
 )
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import NOWHERE, balanced, hidden_share, periods, snowball, stratified
-from relcrf.graph.adjacency import connected, neighbours
+from relcrf.graph.adjacency import neighbours
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, argument_codes
 
@@ -156,7 +156,7 @@ def _labelled(grounding: Grounding) -> np.ndarray:
 def _drawn(grounding: Grounding, plan: DrawnSplit) -> Split:
     labelled, rng = _labelled(grounding), np.random.default_rng(plan.seed)
     if plan.kind == "component":
-        component = connected(grounding.graph)
+        component = grounding.component
         _require_parts(plan.folds, len(np.unique(component[labelled])), "connected components with labels")
         return _numbered(plan, balanced(component, labelled, plan.folds, rng))
     _require_parts(plan.folds, int(labelled.sum()), "labels")

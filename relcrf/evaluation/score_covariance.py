@@ -2,8 +2,8 @@
 
 The score is a sum over variables: each one's features at its label, less what is expected of them given its neighbours' labels.
 Where the conditionals are true that has mean 0 given all other variables. So the scores of two variables that are in no common
-factor are uncorrelated, and the covariance of the sum is the sum of products over each variable with itself and its neighbours, even
-where all are connected.
+factor are uncorrelated, and the covariance of the sum is the sum of products over each variable with itself and its neighbours,
+even where all are connected.
 
 Source: Jensen & Künsch, On asymptotic normality of pseudo likelihood estimates for pairwise interaction processes (1994); Guyon,
 Random Fields on a Network (1995).

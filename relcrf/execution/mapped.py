@@ -41,7 +41,7 @@ class Mapped(Generic[T]):
         return cls(path, tuple(sizes))
 
     def load(self) -> T:
-        """The value; its arrays are the file's pages, shared by all processes until one writes to them, which then has its own."""
+        """The value; its arrays are the file's pages, shared by all processes. Who writes to one has his own from then on."""
         starts = [0]
         for size in self.sizes:
             starts.append(starts[-1] + size + -size % PAGE)

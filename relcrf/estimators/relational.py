@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,11 @@ from relcrf.backends.registry import backend_class
 from relcrf.data.dataset import Dataset
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.estimators.frames import like
+from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.proposal.draft import Draft, proposed
+from relcrf.watching import watching
 
 OWN = ("model", "backend", "attribute", "tables")
 """Parameters of the estimator; all others are settings of the backend."""
@@ -33,13 +35,16 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     are hidden, whatever the tables say.
 
     Args:
-        model: a `Model`, or the path of a `.rcrf` file.
+        model: a `Model`, or the path of a `.rcrf` file; without one, the tables are looked at as `relcrf new` does, and a first
+            model is proposed.
         backend: the system that learns.
-        attribute: what is predicted, such as `Page.category`; needed where the model predicts several.
+        attribute: what is predicted, such as `Page.category`; needed where the model predicts several. A proposed model predicts
+            this.
         tables: see above.
         settings: of the backend, such as `l2=0.5`.
 
     Attributes:
+        model_: the model that was fitted, the given or the proposed one; it prints as its text.
         fit_: the trained model.
         classes_: the values of the attribute in their order as labels, where `tables` are given.
     """
@@ -60,6 +65,12 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         self.settings = settings
 
     # Parameters
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """With what a fit without a model has proposed."""
+        own = str(super().__repr__(N_CHAR_MAX))
+        proposal = getattr(self, "_proposal", None)
+        return own if proposal is None else f"{own}: {proposal}"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters and settings by name."""
@@ -82,11 +93,11 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         Raises:
             ModelError, DataError, UsageError: as the model, the tables and the settings have mistakes.
         """
-        model = self._model()
+        with watching() as watch:
+            grounding = self._ground(_dataset(X if self.tables is None else self.tables), watch.grounding)
         if self.tables is None:
-            self.fit_ = model.fit(_dataset(X), self.backend, **self.settings)
+            self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
-        grounding = model.ground(_dataset(self.tables), with_gates=backend_class(self.backend).gated)
         block = self._block(grounding)
         variables = _variables(grounding, block, X)
         if y is None or len(y) != len(variables):
@@ -99,7 +110,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         values = _typed(block.values, y)
         self._order = np.argsort(values, kind="stable")
         self.classes_ = values[self._order]
-        self.fit_ = api.fit(model, self._grounding, self.backend, **self.settings)
+        self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -146,13 +157,16 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         frames = {name: make(_without(found, name, drop)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
-    def _model(self) -> Model:
-        if isinstance(self.model, Model):
-            return self.model
+    def _ground(self, data: Dataset, progress: Progress) -> Grounding:
+        """The model on the tables; without a model, one that is proposed for them."""
+        with_gates = backend_class(self.backend).gated
+        self._proposal: Draft | None = None
         if self.model is None:
-            hint = 'write RelationalCRF("model.rcrf"), or give a relcrf.Model'
-            raise UsageError(Diagnostic("E367", "the estimator has no model", hint=hint))
-        return api.load(Path(self.model))
+            self._proposal = proposed(data, self.attribute, progress, with_gates=with_gates)
+            self.model_ = self._proposal.model
+            return self._proposal.grounding
+        self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)
+        return self.model_.ground(data, progress=progress, with_gates=with_gates)
 
     def _block(self, grounding: Grounding) -> VariableBlock:
         known = [block.name for block in grounding.blocks if not block.is_latent]

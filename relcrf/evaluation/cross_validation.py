@@ -21,7 +21,6 @@ from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.measures import MEASURES, RANKED, Judged
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
-from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 
 MAJORITY = "majority"
@@ -265,9 +264,7 @@ def cross_validate(
             else:
                 found += 1
             answers[name].append(known)
-    return CrossValidation(
-        str(plan), rounds, Results(answers, connected(grounding.graph)), leaks_of(grounding, rounds), found
-    )
+    return CrossValidation(str(plan), rounds, Results(answers, grounding.component), leaks_of(grounding, rounds), found)
 
 
 def with_gates(backends: Sequence[str]) -> bool:

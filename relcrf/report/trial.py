@@ -20,7 +20,6 @@ from relcrf.evaluation.named_weights import errors_on
 from relcrf.evaluation.splits import Round
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
-from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.report.weights import shown
@@ -195,7 +194,7 @@ def _asked(
     return replace(
         trial,
         verdict=found.verdict,
-        results=Results({name: [said] for name, said in answers.items()}, connected(grounding.graph)),
+        results=Results({name: [said] for name, said in answers.items()}, grounding.component),
         names=names,
         no_local=no_local,
         in_words=leaks_of(grounding, [one]).sentences,

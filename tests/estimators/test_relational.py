@@ -71,7 +71,8 @@ def test_mistakes(tables, labelled):
         RelationalCRF(MODEL).predict(tables)
     dealt = RelationalCRF(MODEL, tables=tables)
     for estimator, X, y, code in (
-        (RelationalCRF(), tables, None, "E367"),
+        (RelationalCRF(), {"page": tables["page"][["id"]]}, None, "E369"),
+        (RelationalCRF(attribute="Page.topic"), tables, None, "E373"),
         (dealt, keys, labels[1:], "E366"),
         (dealt, ["p1", "nobody"], ["course", "staff"], "E366"),
         (dealt, ["p1", "p2"], ["course", "stuff"], "E366"),
@@ -80,6 +81,22 @@ def test_mistakes(tables, labelled):
         with pytest.raises(relcrf.RelcrfError) as caught:
             estimator.fit(X, y)
         assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_without_a_model_one_is_proposed(folder, tables, labelled):
+    estimator = RelationalCRF().fit(tables)
+    assert "RelationalCRF(): predicts Page.category (5 values, " in repr(estimator)
+    assert "templates prior, word, school, link, co_link" in repr(estimator)
+    assert "predict category : Category" in repr(estimator.model_) and "model" in estimator.get_params()
+    again = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
+    assert repr(again.model_) == repr(estimator.model_) and ": predicts" not in repr(again)
+    np.testing.assert_array_equal(
+        again.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
+    )
+    assert ": predicts" not in repr(clone(estimator))
+    keys, labels = labelled
+    dealt = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
+    assert dealt.score(keys[30:], labels[30:]) > 0.4
 
 
 def test_keys_are_dealt_as_scikit_learn_deals_rows(tables, labelled):

@@ -119,7 +119,7 @@ def lsp(
 ) -> None:
     """Serve editors over standard input and output: the language server.
 
-    Example: see editors/vscode/README.md
+    Example: see docs/editor.md
     """
     if find_spec("pygls") is None:
         hint = "install it with: pip install 'relcrf[editor]'"

@@ -18,11 +18,11 @@ from relcrf.cli.output import (
     KeepOption,
     MemoryOption,
     ModelArgument,
-    console,
     kept_blocks,
     note,
     note_kept,
     print_json,
+    say,
     size,
     table,
     warn,
@@ -127,7 +127,7 @@ def _list(
         return
     (name,) = subject.values()
     if out is not None:
-        console.print(f"{len(frame):,} of {total:,} rows of {name} are in {out}", soft_wrap=True, highlight=False)
+        say(f"{len(frame):,} of {total:,} rows of {name} are in {out}")
         return
     columns = list(frame.columns)[:WIDE]
     title = f"{what} of {name}" + (f": the first {len(frame):,} of {total:,} rows" if len(frame) < total else "")
@@ -149,9 +149,7 @@ def _say(grounding: Grounding, seconds: float, kept: dict[str, Any], *, as_json:
         return
     shown = [(*row[:4], size(row[4])) for row in rows]
     table("the ground graph", ("template", "bindings", "factors", "weights", "bytes"), shown)
-    console.print(
-        f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s"
-    )
+    say(f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s")
 
 
 def _grounded(grounding: Grounding, template: str) -> tuple[str, int, int, int, int]:

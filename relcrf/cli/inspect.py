@@ -17,9 +17,9 @@ from relcrf.cli.output import (
     JsonOption,
     MemoryOption,
     ModelArgument,
-    console,
     note,
     print_json,
+    say,
     size,
     table,
     warn,
@@ -53,11 +53,11 @@ def check(
     for text in notes:
         note(text)
     spec = found.spec
-    console.print(
-        f"[green]{model} is well formed[/]: {_count(spec.entities, 'entity')}, {_count(spec.relations, 'relation')}, "
+    say(
+        f"{model} is well formed: {_count(spec.entities, 'entity')}, {_count(spec.relations, 'relation')}, "
         f"{_count(spec.random_relations, 'random relation')}, {_count(spec.derived, 'derived relation')}, "
         f"{_count(spec.templates, 'template')}, {_count(spec.rules, 'rule')}",
-        soft_wrap=True,
+        style="green",
     )
 
 

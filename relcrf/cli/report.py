@@ -19,11 +19,11 @@ from relcrf.cli.output import (
     KeepOption,
     MemoryOption,
     SplitOption,
-    console,
     kept_blocks,
     note,
     note_kept,
     print_json,
+    say,
     size,
     watching,
 )
@@ -31,7 +31,6 @@ from relcrf.data.dataset import Dataset
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.report import page
 from relcrf.report.trial import Trial, hold_trial
-from relcrf.text.printable import printable
 
 
 def report(
@@ -89,8 +88,8 @@ def report(
     if data is not None:
         note_kept(saved)
     for text in made.warnings:
-        note(printable(text))
-    console.print(f"the report is in {place} ({size(n_bytes)}, {len(made.plots)} plots)", soft_wrap=True)
+        note(text)
+    say(f"the report is in {place} ({size(n_bytes)}, {len(made.plots)} plots)")
 
 
 def _words(place: str, split: str | None, hold: list[str] | None) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ import numpy as np
 from relcrf.data.coding import text_of
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.store import reading
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, ModelSpec
 
@@ -113,7 +114,8 @@ class Bound:
             f"JOIN {quoted(entity_table(entity))} AS e "
             f"ON CAST(e.key AS VARCHAR) = {text_of(table, key or '')} ORDER BY e.vid"
         )
-        return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
+        with reading(table.place):
+            return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 
 DEFAULT_MEMORY = "1GB"
 
@@ -34,6 +35,9 @@ _UNITS = {
     "TI": 1 << 40,
 }
 
+_PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f\ud800-\udfff]")
+"""What DuckDB takes for a pattern in the name of a file, or does not take at all."""
+
 BATCH = 50_000
 """Rows that a reader holds in Python at a time."""
 
@@ -43,9 +47,55 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def first_line(error: Exception) -> str:
     """What an error says, without its details."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+_NOT_OF_FILES = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.InterruptException,
+    duckdb.OutOfMemoryException,
+    duckdb.ParserException,
+    duckdb.SyntaxException,
+    NotImplementedError,
+    RecursionError,
+)
+"""What DuckDB raises that no damaged file is the reason of."""
+
+
+@contextmanager
+def reading(place: str) -> Iterator[None]:
+    """What DuckDB says while it reads a damaged file is a mistake of the table.
+
+    Args:
+        place: of the table, as messages call it.
+
+    Raises:
+        DataError: E204.
+    """
+    try:
+        yield
+    except (
+        duckdb.Error,
+        RuntimeError,
+    ) as error:  # a stream that breaks off raises RuntimeError, as one that Ctrl-C meets
+        if isinstance(error, _NOT_OF_FILES) or "Query interrupted" in str(error):
+            raise
+        notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
+        raise DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), notes=notes)) from None
+
+
+def reason(error: duckdb.IOException) -> str:
+    """Why the system has refused to read or to write."""
+    text = str(error)
+    return next((why for why in ("No space left on device", "Permission denied") if why in text), first_line(error))
 
 
 class Store:
@@ -75,6 +125,8 @@ class Store:
             "memory_limit": self.memory,
             "temp_directory": str(self.folder()),
             "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
         }
         try:
             self.connection = duckdb.connect(str(self.folder() / "tables.duckdb"), config=config)
@@ -84,6 +136,7 @@ class Store:
                 Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
             ) from None
         self._frames: dict[str, Any] = {}
+        self._files: list[str] = []
         self.connection.execute("SET enable_progress_bar = false")
         # The file goes with the object, so none of it is written for a time after: two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
@@ -99,6 +152,26 @@ class Store:
         folder = self._root / self.new_name("folder")
         folder.mkdir()
         return folder
+
+    def file(self, path: Path) -> str:
+        """A SQL literal that DuckDB takes for the name of this file, and of no other: it would open `http://...` on the network,
+        `~` in the home, and for `a*.csv` all files that fit.
+        """
+        name = os.path.abspath(path)
+        if _PATTERN.search(name):
+            link = self.folder() / f"file{re.sub('[^a-z.]', '', path.name.lower())[-12:]}"
+            link.symlink_to(name)
+            return literal(str(link))
+        self._files.append(name)
+        return literal(name)
+
+    def shut(self) -> None:
+        """From here on the database reads the files that `file` has named, and those of its own folders; it reaches no other
+        file, no network and no extension, whatever it is asked. Nothing opens it again.
+        """
+        self.connection.execute(f"SET allowed_paths = [{', '.join(map(literal, self._files))}]")
+        self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
+        self.connection.execute("SET enable_external_access = false")
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that sees all that is in the store."""

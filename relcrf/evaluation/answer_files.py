@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend
-from relcrf.backends.run_folder import fingerprint
+from relcrf.backends.provenance import fingerprint
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.measures import Judged

@@ -73,7 +73,7 @@ def ground(
         engine = DuckDbEngine(bound.cursor) if use is None else use.engine(bound)
     maker = BlockMaker(bound, engine, variables, progress)
     gates = {gate.template: gate for gate in bound.spec.gates} if with_gates else {}
-    made = _blocks(maker, budget, saved, gates) if use is None else use.recipe.blocks(maker)
+    made = _blocks(maker, budget, saved, gates, cardinality) if use is None else use.recipe.blocks(maker)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -106,7 +106,9 @@ def _gates_of(made: Sequence[Block]) -> Gates:
     return Gates(tuple(groups), WeightLayout(tuple(weights)))
 
 
-def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Mapping[str, Gate]) -> list[Block]:
+def _blocks(
+    maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Mapping[str, Gate], cardinality: np.ndarray
+) -> list[Block]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
     bound, facts, degrees = maker.bound, facts_of(maker.bound), Degrees(maker.bound)
     sharing: dict[str, list[Template]] = {}
@@ -119,7 +121,7 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Ma
     for name, members in sharing.items():
         if saved is not None:
             identities[name] = identity(bound, facts.spec, members, maker.variables, gates)
-            kept = saved.load(identities[name])
+            kept = saved.load(identities[name], cardinality)
             if kept is not None:
                 found[name] = kept
                 continue

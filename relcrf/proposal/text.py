@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from relcrf.language.format import format_text
 from relcrf.language.words import RESERVED
+from relcrf.printable import printable
 from relcrf.proposal.names import Names, camel, is_word
 from relcrf.proposal.scheme import Attribute, Entity, Link, Scheme
 from relcrf.proposal.target import Target
 from relcrf.proposal.templates import Piece, guards
-from relcrf.text.printable import printable
 
 
 def model_text(

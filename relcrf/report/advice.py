@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import listing
 from relcrf.language.check import check
+from relcrf.printable import printable
 from relcrf.report import moments, origin
 from relcrf.report.results import FEW, Section
 from relcrf.report.trial import Trial
 from relcrf.report.weights import Template
-from relcrf.text.printable import printable
 
 APART = 0.05
 """Share of the moments, beyond which so many lie apart that it is no chance."""

@@ -11,6 +11,7 @@ from relcrf import api
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.registry import backend_class, make
 from relcrf.data.frame import Frame
+from relcrf.data.store import reading
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.cross_validation import LOCAL, MAJORITY, Results
 from relcrf.evaluation.leaks import leaks_of
@@ -130,10 +131,10 @@ def hold_trial(
     labelled = (grounding.states >= 0) & ~grounding.latent
     held = np.zeros_like(labelled) if hidden is None else labelled & hidden
     dataset = grounding.bound.dataset
-    scans = {table.name: table.scan for table in dataset.tables.values()}
-    counts = {
-        name: dataset.connection.execute(f"SELECT count(*) FROM {scan}").fetchone() for name, scan in scans.items()
-    }
+    counts = {}
+    for table in dataset.tables.values():
+        with reading(table.place):
+            counts[table.name] = dataset.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchone()
     trial = Trial(
         options,
         {name: int(row[0]) for name, row in counts.items() if row},

@@ -13,7 +13,7 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
+from relcrf.backends import checkpoints, run_folder
 from relcrf.cli.learn import hidden_labels
 from relcrf.evaluation.intervals import Clusters
 from relcrf.evaluation.measures import Judged
@@ -31,7 +31,7 @@ def trained(folder, model, data, backend="ess", held=HELD, **settings):
     """A run folder of what is not held out, and its trial."""
     grounding = model.ground(relcrf.Dataset(data))
     hidden = hidden_labels(grounding, *held) if held else None
-    monitor = run_folder.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
     fit = api.fit(model, grounding, backend, hidden=hidden, monitor=monitor, **settings)
     run_folder.save(fit.learned, folder, {"learn": 1.0})
     return folder

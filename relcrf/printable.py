@@ -9,3 +9,8 @@ _KEPT = frozenset("\u00a0\u200c\u200d\u3000")
 def printable(text: str) -> str:
     """A text with control characters, marks of direction and halves of characters as their escapes: `\\x1b`, `\\u202e`."""
     return "".join(c if c.isprintable() or c in _KEPT else c.encode("unicode_escape").decode() for c in text)
+
+
+def in_place(text: str) -> str:
+    """As `printable`, each such character being one other: what stands below a column of the text stays below it. Tabs stay."""
+    return "".join(c if c.isprintable() or c in _KEPT or c == "\t" else "\ufffd" for c in text)

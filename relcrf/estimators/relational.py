@@ -14,6 +14,7 @@ from relcrf import api
 from relcrf.api import Model, Prediction
 from relcrf.backends.registry import backend_class
 from relcrf.data.dataset import Dataset
+from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.estimators.frames import like
 from relcrf.grounding.derive import Progress
@@ -108,7 +109,7 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         states[variables] = _codes(block, y)
         self._grounding, self._attribute = replace(grounding, states=states), block.name
         values = _typed(block.values, y)
-        self._order = np.argsort(values, kind="stable")
+        self._order = np.array(_ascending(values.tolist()))
         self.classes_ = values[self._order]
         self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
         return self
@@ -124,13 +125,13 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return self._frames(X, drop="p_")
+        return self._frames(X, with_each=False)
 
     def predict_proba(self, X: Any) -> Any:
         """As `predict`, with the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
         check_is_fitted(self, "fit_")
         if self.tables is None:
-            return self._frames(X, drop="")
+            return self._frames(X, with_each=True)
         grounding = self._grounding
         block = self._block(grounding)
         variables = _variables(grounding, block, X)
@@ -149,12 +150,12 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         found = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return found.score(self.attribute).accuracy
 
-    def _frames(self, X: Any, drop: str) -> Any:
-        """Args: drop: what the names of columns begin with that are left out."""
+    def _frames(self, X: Any, *, with_each: bool) -> Any:
+        """Args: with_each: the probability of each value, too."""
         found = self.fit_.predict(_dataset(X))
         make = like(X)
         names = found.attributes if self.attribute is None else [self.attribute]
-        frames = {name: make(_without(found, name, drop)) for name in names}
+        frames = {name: make(found.table(name) if with_each else _most_probable(found, name)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
     def _ground(self, data: Dataset, progress: Progress) -> Grounding:
@@ -183,18 +184,18 @@ def _dataset(tables: Any) -> Dataset:
     return tables if isinstance(tables, Dataset) else Dataset(tables)
 
 
-def _without(found: Prediction, attribute: str, drop: str) -> Any:
-    frame = found.table(attribute)
-    if not drop:
-        return frame
-    return replace(frame, columns={name: c for name, c in frame.columns.items() if not name.startswith(drop)})
+def _most_probable(found: Prediction, attribute: str) -> Frame:
+    """The table of an attribute without the columns that stand last, of each value's probability."""
+    frame, block = found.table(attribute), found.block(attribute)
+    kept = [*block.columns, block.attribute or "value", "probability", "joint"]
+    return replace(frame, columns=dict(list(frame.columns.items())[: len(kept)]))
 
 
 def _keys(X: Any, key: str) -> list[str]:
     """Keys as text: of a column of that name, or of the only column."""
     column = X[key] if hasattr(X, "columns") and key in X.columns else X
-    cells = np.asarray(column)
-    return [str(cell) for cell in cells.reshape(len(cells), -1)[:, 0].tolist()]
+    cells = np.asarray(column, dtype=object)
+    return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 
 
 def _variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
@@ -233,11 +234,22 @@ def _text(label: Any) -> str:
 
 
 def _typed(values: tuple[str, ...], y: Any) -> np.ndarray:
-    """The values of an attribute in the type of the labels."""
+    """The values of an attribute in the type of the labels; those that this type does not have are texts among them."""
     labels = {_text(label): label for label in np.asarray(y).tolist()}
     kind = type(next(iter(labels.values()), ""))
-    return np.array([labels.get(value, _as(kind, value)) for value in values])
+    found = [labels[value] if value in labels else _as(kind, value) for value in values]
+    return np.array(found, dtype=None if len({type(value) for value in found}) == 1 else object)
+
+
+def _ascending(values: list[Any]) -> list[int]:
+    """The order of values as scikit-learn has it; texts behind numbers."""
+    return sorted(range(len(values)), key=lambda k: (isinstance(values[k], str), values[k]))
 
 
 def _as(kind: type, value: str) -> Any:
-    return value == "true" if kind is bool else kind(value)
+    if kind is bool:
+        return value == "true"
+    try:
+        return kind(value)
+    except ValueError:
+        return value

@@ -122,13 +122,13 @@ class Results:
             for one, two in zip(self._judged(system, attribute), self._judged(other, attribute), strict=True)
         ]
         held = np.mean([len(one.truth) for one in self._judged(system, attribute)])
-        learned = np.mean([one.learned_from for one in self.answers[system]])
+        learned = float(np.mean([one.labels[attribute] for one in self.answers[system]]))
         out = {}
         for name in COMPARED:
             gaps = mine[name] - theirs[name]
             drawn = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).resampled()]
             of_rounds = [float((one[name] - two[name]).mean()) for one, two in rounds]
-            interval = over_folds(of_rounds, float(held / learned))
+            interval = over_folds(of_rounds, float(held / max(learned, 1.0)))
             out[name] = Difference(float(gaps.mean()), percentiles(drawn), interval)
         return out
 

@@ -61,6 +61,7 @@ class Leaks:
         near: those of them without such a twin that have nearly the same features as something in the training (see
             `near_twins.py`); near_alike: with the same label.
         largest: share of the labels in the largest component of the ground graph.
+        joined: whether a factor joins any two variables, or a candidate may.
     """
 
     crossings: tuple[Crossing, ...]
@@ -73,6 +74,7 @@ class Leaks:
     near: int
     near_alike: int
     largest: float
+    joined: bool
 
     @property
     def transductive(self) -> bool:
@@ -91,6 +93,10 @@ class Leaks:
             other = "snowball, which cuts few links" if self.largest > GIANT else "component, which cuts none"
             out.append(
                 f"for figures of new data take --split {other}, or by=COLUMN where a column tells data sets apart"
+            )
+        elif not self.joined:
+            out.append(
+                "no factor joins two labels: each is answered for itself, and labels beside it would change nothing"
             )
         else:
             out.append(
@@ -154,6 +160,7 @@ def leaks_of(grounding: Grounding, rounds: Sequence[Round]) -> Leaks:
         n_near,
         near_alike,
         float(sizes.max(initial=0) / max(sizes.sum(), 1)),
+        bool((component != np.arange(len(component))).any()),
     )
 
 

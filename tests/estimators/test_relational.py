@@ -152,6 +152,33 @@ def test_labels_keep_their_type():
     assert set(both.predict(hidden)) == {"E.t", "E.n"}
 
 
+MIXED = """
+domain D = { 1, 2, other }
+entity E(p_key) { predict d : D  x : real }
+template t(e: E) over e.d by 1, e.x
+"""
+
+
+def test_values_that_the_labels_have_not_the_type_of():
+    tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", "other"] * 4, "x": [1.0, 2.0, 3.0] * 4})}
+    estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables).fit(range(8), [1, 2, 2, 1, 2, 2, 1, 2])
+    assert estimator.classes_.tolist() == [1, 2, "other"]
+    assert estimator.predict([8, 9]).tolist() == [2, 1] and estimator.score([8, 9], [2, 1]) == 1.0
+    mixed = estimator.fit(range(9), np.array([1, 2, "other"] * 3, dtype=object))
+    assert mixed.classes_.tolist() == [1, 2, "other"] and mixed.predict_proba([9]).shape == (1, 3)
+
+
+def test_no_keys_and_no_column_but_the_probabilities_is_left_out():
+    tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", None] * 4, "x": [1.0, 2.0, 3.0] * 4})}
+    model = relcrf.parse(MIXED)
+    found = RelationalCRF(model).fit(tables).predict(tables)
+    assert list(found.columns) == ["p_key", "d", "probability", "joint"]
+    dealt = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
+    assert dealt.predict([]).shape == (0,) and dealt.predict_proba([]).shape == (0, 3)
+    with pytest.raises(relcrf.DataError, match="E225"):
+        RelationalCRF(model, tables=tables).fit([], [])
+
+
 def test_without_scikit_learn():
     code = (
         "import sys; sys.modules['sklearn'] = None\nimport relcrf\nrelcrf.load\ntry: relcrf.RelationalCRF\n"

@@ -63,6 +63,12 @@ def test_components_are_inductive():
     assert mixed.transductive and "--split component" in mixed.sentences[1]
 
 
+def test_what_nothing_joins_is_told():
+    grounding = ground(["red", "blue"] * 4, ["a"] * 8, [(0, 0)])
+    (sentence,) = leaks_of(grounding, rounds_of(grounding, read_protocol("random", 2))).sentences
+    assert sentence.startswith("no factor joins two labels")
+
+
 def test_a_giant_component_is_told():
     near = [(k, k + 1) for k in range(12)]
     grounding = ground(["red", "blue"] * 8, ["a"] * 16, near)

@@ -55,6 +55,14 @@ def test_nothing_is_written_of_tables_in_memory(tmp_path):
     assert str(link).startswith("predicts Link (which tuples it lists); templates prior, ")
 
 
+def test_columns_called_as_words_of_the_language(tmp_path, out):
+    rows = [{"id": k, "label": "xy"[k % 2], "predict": "pq"[k % 2], "where": k / 3, "latent": k % 2} for k in range(12)]
+    project = proposed(write_tables(tmp_path / "d", thing=rows), out)
+    assert names(project) == ["prior", "predict_", "where_", "latent_"] and project.variables == 12
+    data = relcrf.Dataset({"thing": {name: [row[name] for row in rows] for name in rows[0]}})
+    assert draft.proposed(data, "thing.label").plans[1].bindings == 12
+
+
 def test_numbers_refer_only_by_name(tmp_path, out):
     # Counts and words are numbers from 0, too, and lie in the ids of pages by chance.
     rng = np.random.default_rng(1)

@@ -155,6 +155,7 @@ class Model:
         vocabulary: Mapping[str, tuple[str, ...]] | None = None,
         progress: Progress = lambda name: None,
         with_gates: bool = False,
+        most_factors: int | None = None,
     ) -> Grounding:
         """The model on the data, as one factor graph.
 
@@ -162,12 +163,23 @@ class Model:
             engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
             keep: a folder of ground blocks, to take from where the same was grounded before and to add to.
             with_gates: ground the features of the model's gates, too; see `Grounding.gates`.
+            most_factors: that the graph may have; None is any number.
 
         Raises:
-            BudgetError: where a template has more bindings than the budget.
+            BudgetError: where a template has more bindings than the budget, or all together too many factors.
             DataError: where the tables do not fit the model.
         """
-        return _ground(self.spec, data, vocabulary, budget, progress, engine, keep, with_gates=with_gates)
+        return _ground(
+            self.spec,
+            data,
+            vocabulary,
+            budget,
+            progress,
+            engine,
+            keep,
+            with_gates=with_gates,
+            most_factors=most_factors,
+        )
 
     def fit(
         self,
@@ -224,12 +236,15 @@ def _ground(
     keep: str | os.PathLike[str] | SavedBlocks | None,
     *,
     with_gates: bool = False,
+    most_factors: int | None = None,
 ) -> Grounding:
     open_engine = engine_named(engine) if isinstance(engine, str) else engine
     saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
     bound = bind(spec, data, vocabulary)
     with closing(open_engine(bound)) as opened:
-        return ground(bound, budget, progress, engine=opened, saved=saved, with_gates=with_gates)
+        return ground(
+            bound, budget, progress, engine=opened, saved=saved, with_gates=with_gates, most_factors=most_factors
+        )
 
 
 @SameSums()

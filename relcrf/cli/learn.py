@@ -25,6 +25,7 @@ from relcrf.cli.output import (
     MEMORY,
     BudgetOption,
     DataOption,
+    FactorsOption,
     HoldOption,
     JsonOption,
     KeepOption,
@@ -44,6 +45,7 @@ from relcrf.cli.output import (
     warn,
     watching,
 )
+from relcrf.cli.time_limit import TimeOption, limited, out_of_time
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import require_writable
 from relcrf.data.splits import SplitPlan, read_split
@@ -119,7 +121,9 @@ def train(
     workers: Annotated[int, typer.Option(help="Learn in shards by so many processes; 0: by this one.")] = 0,
     master: Annotated[str | None, typer.Option(help="Ground and learn on Spark at this master: local[2].")] = None,
     budget: BudgetOption = BUDGET,
+    max_factors: FactorsOption = None,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn the weights of a model from the labels in the tables; write a run folder.
@@ -137,13 +141,19 @@ def train(
     if export is not None:
         _require_export(export, loaded, system)
     started = time.perf_counter()
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         saved = kept_blocks(keep)
         engine = spark(master) if master is not None else duckdb()
         dataset = Dataset(data, memory=memory)
         grounding = loaded.ground(
-            dataset, budget, engine=engine, keep=saved, progress=watch.grounding, with_gates=system.gated
+            dataset,
+            budget,
+            engine=engine,
+            keep=saved,
+            progress=watch.grounding,
+            with_gates=system.gated,
+            most_factors=max_factors,
         )
         seconds_ground = time.perf_counter() - started
         hidden = hidden_labels(grounding, split, hold)
@@ -170,7 +180,10 @@ def train(
                 )
         except KeyboardInterrupt:
             monitor.save()
-            say_error(f"interrupted; the state is in {partial}: go on with the same command and --resume")
+            kept = f"the state is in {partial}: go on with the same command and --resume"
+            if over := out_of_time(kept):
+                raise over from None
+            say_error(f"interrupted; {kept}")
             raise typer.Exit(130) from None
         except RelcrfError:
             remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
@@ -243,6 +256,7 @@ def predict(
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the missing values in the tables; known ones are evidence.
@@ -254,7 +268,7 @@ def predict(
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
     make(fit.learned.backend, **{**fit.learned.settings, **chosen})
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         saved = kept_blocks(keep)
         grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=saved)
@@ -309,6 +323,8 @@ def predict(
 def _end_interrupted(interrupted: bool) -> None:
     """The exit code of Ctrl-C, where what there was has been given."""
     if interrupted:
+        if over := out_of_time("the answer is what there was; allow more with --time"):
+            raise over
         say_error("interrupted; the answer is what there was")
         raise typer.Exit(130)
 

@@ -33,6 +33,7 @@ from relcrf.cli import (
     weights,
 )
 from relcrf.cli.output import messages, note, print_json, say_error
+from relcrf.cli.time_limit import out_of_time
 from relcrf.data.store import reason
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -133,6 +134,8 @@ def _run() -> None:
         code = app(standalone_mode=False)
         if isinstance(code, int) and code:
             if code == INTERRUPTED:
+                if over := out_of_time():
+                    _refuse(over)
                 _end_quietly()
             sys.exit(code)
     except _USAGE_ERROR as error:
@@ -143,11 +146,15 @@ def _run() -> None:
             sys.exit(2)
         _refuse(UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see: {where} --help")))
     except typer.Abort:
+        if over := out_of_time():
+            _refuse(over)
         _end_quietly()
         sys.exit(INTERRUPTED)
     except RelcrfError as error:
         _refuse(error)
     except (KeyboardInterrupt, duckdb.InterruptException):
+        if over := out_of_time():
+            _refuse(over)
         say_error("interrupted")
         _end_quietly()
         sys.exit(INTERRUPTED)
@@ -172,6 +179,8 @@ def _run() -> None:
         _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
         if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
+            if over := out_of_time():
+                _refuse(over)
             say_error("interrupted")
             _end_quietly()
             sys.exit(INTERRUPTED)

@@ -16,7 +16,7 @@ from relcrf.data.frame import Frame
 from relcrf.data.splits import Protocol, read_protocol
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.answer_files import AnswerFolder
-from relcrf.evaluation.intervals import Clusters, Interval, over_folds, percentiles
+from relcrf.evaluation.intervals import Clusters, Interval, debiased, over_folds, percentiles
 from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.measures import MEASURES, RANKED, Judged
 from relcrf.evaluation.splits import Round, rounds_of
@@ -109,10 +109,12 @@ class Results:
         values = _together(whole, parts, np.ones(len(whole.truth)))
         drawn = [_together(whole, parts, weights) for weights in self.clusters(attribute).resampled()]
         rounds = [one.measures() for one in parts]
-        return {
-            name: Figure(values[name], percentiles([one[name] for one in drawn]), _spread([r[name] for r in rounds]))
-            for name in MEASURES
-        }
+        out = {}
+        for name in MEASURES:
+            again = [one[name] for one in drawn]
+            interval = debiased(again, values[name]) if name == "calibration_error" else percentiles(again)
+            out[name] = Figure(values[name], interval, _spread([r[name] for r in rounds]))
+        return out
 
     def differences(self, system: str, other: str, attribute: str) -> dict[str, Difference]:
         """How much a system is above another in each of `COMPARED`."""

@@ -76,6 +76,13 @@ def percentiles(values: list[float]) -> Interval:
     return float(low), float(high)
 
 
+def debiased(values: list[float], value: float) -> Interval:
+    """As `percentiles`, of a measure from 0 on that is larger in draws than it is: less what it is larger in their mean."""
+    low, high = percentiles(values)
+    excess = float(np.nanmean(values)) - value if low == low else 0.0
+    return max(low - excess, 0.0), max(high - excess, 0.0)
+
+
 def over_folds(values: list[float], held: float) -> Interval:
     """The interval of a mean of folds whose trainings overlap.
 

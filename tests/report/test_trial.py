@@ -129,6 +129,7 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
     assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
     longer, calibrated = steps[:2]
+    assert {"--split", "--hold", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
     assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
     monkeypatch.chdir(place)

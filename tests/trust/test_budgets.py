@@ -41,7 +41,9 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
 def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
     relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "compiled")
     for time in ("0.05", "2s"):
-        code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time", time)
+        code, _, err = relcrf_(
+            "train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time", time
+        )
         if code == 0:  # the value's rounding ends even this search
             assert (tmp_path / "run" / "run.json").exists()
         else:

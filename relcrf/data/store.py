@@ -167,6 +167,14 @@ class Store:
         self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
         self.connection.execute("SET enable_external_access = false")
 
+    def is_whole(self) -> bool:
+        """Whether the database still answers: a mistake inside DuckDB, as a damaged file may bring about, ends it."""
+        try:
+            self.connection.execute("SELECT 1")
+        except duckdb.FatalException:
+            return False
+        return True
+
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that sees all that is in the store."""
         cursor = self.connection.cursor()

@@ -1,17 +1,23 @@
 # `make demo` runs the main job, `make test` passes the tests. Each makes .venv with the locked packages first.
+# `make docs` builds the site of docs/ in build/site, with packages of its own in .venv-docs.
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
+DOCS := .venv-docs
 
-.PHONY: demo test lock clean
+.PHONY: demo test docs lock clean
 
 demo: $(READY)
 	$(VENV)/bin/relcrf demo
 
 test: $(READY)
-	$(VENV)/bin/ruff check relcrf datasets benchmarks tests
+	$(VENV)/bin/ruff check relcrf datasets benchmarks tests docs/site
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
+
+docs: $(DOCS)/.ready
+	$(DOCS)/bin/sphinx-build --quiet --fresh-env --write-all --fail-on-warning -c docs/site docs build/site
+	@echo "the site is build/site/index.html"
 
 $(READY): requirements.lock pyproject.toml
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
@@ -19,9 +25,17 @@ $(READY): requirements.lock pyproject.toml
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-# For maintainers: renew the lock from the bounds in pyproject.toml (needs `uv`).
+$(DOCS)/.ready: docs/site/requirements.lock pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r docs/site/requirements.lock
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(DOCS)/.ready
+
+# For maintainers: renew the locks from the bounds in pyproject.toml (needs `uv`).
+lock: LOCKED := --universal --python-version 3.11 --generate-hashes --no-header
 lock:
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header --output-file requirements.lock
+	uv pip compile pyproject.toml --extra dev $(LOCKED) --output-file requirements.lock
+	uv pip compile pyproject.toml --extra docs $(LOCKED) --output-file docs/site/requirements.lock
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) $(DOCS) demo build dist

@@ -10,7 +10,7 @@ import relcrf
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
     ("printable",),
-    ("errors", "resources", "settings"),
+    ("errors", "files", "resources", "settings"),
     ("execution",),
     ("columns",),
     ("model",),
@@ -26,6 +26,7 @@ LAYERS = (
     ("backends",),
     ("evaluation",),
     ("watching", "shown"),
+    ("prediction",),
     ("api",),
     ("builder",),
     ("serving",),

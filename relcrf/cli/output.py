@@ -31,6 +31,10 @@ MemoryOption = Annotated[
     str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
 ]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
+FactorsOption = Annotated[
+    int | None,
+    typer.Option("--max-factors", min=1, help="Most factors that the whole model may have; more are refused."),
+]
 SplitOption = Annotated[
     str | None,
     typer.Option(

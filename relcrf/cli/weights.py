@@ -112,7 +112,7 @@ def _number(value: float) -> str:
 
 def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
     known = int((kept & ~np.isnan(errors.values)).sum())
-    note(f"standard errors by the observed information, exact, of {known:,} weights")
+    note(f"standard errors by {errors.source}, of {known:,} weights")
     if not errors.is_maximum:
         note(
             f"{errors.gradient:.0%} of the gradient is left: these are not the data that it was trained on, or training "

@@ -92,6 +92,12 @@ def reading(place: str) -> Iterator[None]:
         raise DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), notes=notes)) from None
 
 
+def reason(error: duckdb.IOException) -> str:
+    """Why the system has refused to read or to write."""
+    text = str(error)
+    return next((why for why in ("No space left on device", "Permission denied") if why in text), first_line(error))
+
+
 class Store:
     """An embedded database of its own, gone with the object.
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from relcrf.data.dataset import quoted
 from relcrf.data.store import literal
+from relcrf.language.words import BEFORE_NAMES
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.names import PARTS, SPLITS, Names, camel, is_word, sayable, stem, word
@@ -150,7 +151,7 @@ class _Survey:
                 if found is None:
                     continue
                 attribute = replace(found, name=used.free(self._attribute_name(found.name)))
-                if attribute.name != column.name and not self.shaping.can_shape(table):
+                if folded(attribute.name) != folded(column.name) and not self.shaping.can_shape(table):
                     self._without(
                         table, column.name, "the language has no such name, and this source takes no manifest"
                     )
@@ -189,7 +190,8 @@ class _Survey:
 
     @staticmethod
     def _attribute_name(name: str) -> str:
-        return word(name)
+        plain = word(name)
+        return f"{plain}_" if plain in BEFORE_NAMES else plain
 
     def _virtual(self, thing: Thing, sides: list[tuple[Profile, str]]) -> int:
         unions = " UNION ".join(f"SELECT {quoted(c)} AS id FROM {t.scan}" for t, c in thing.mentions)

@@ -118,7 +118,7 @@ def next_steps(
         text = "One part that is held out is one throw of the dice: cross-validate before you compare or publish."
         model, backend = shlex.quote(f"{name}/model.rcrf"), shlex.quote(learned.backend)
         out.append(Advice(text, f"relcrf cv {model} {data} --backend {backend}"))
-    out.append(Advice("Look at the weights by name, and filter and sort them.", f"relcrf weights {run} {data}"))
+    out.append(Advice("Look at the weights by name, and filter and sort them.", f"relcrf weights {run} {asked}"))
     return list(dict.fromkeys(out))
 
 

@@ -15,6 +15,7 @@ from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
+from relcrf.files import write_text
 from relcrf.language.render import render
 from relcrf.printable import printable
 from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
@@ -65,7 +66,7 @@ def write(run: Path, out: Path, trial: Trial | None = None) -> Report:
     require_writable(out)
     found = report(run, trial)
     out.parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_text(out, found.html)
+    write_text(out, found.html)
     return found
 
 

@@ -20,7 +20,6 @@ from relcrf.evaluation.named_weights import errors_on
 from relcrf.evaluation.splits import Round
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
-from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.report.weights import shown
@@ -178,7 +177,7 @@ def _asked(
     """The trial with its answers."""
     one = Round("held out", held, np.zeros_like(held))
     found = api.predict(fit, grounding, hidden=held, observe=observe)
-    own = _of_run(found, grounding, one, trial.learned_from)
+    own = _of_run(found, grounding, one, {each.name: each.known - each.held for each in trial.labels})
     answers = {fit.learned.backend: own}
     no_local = "no label is left to learn from: all are held out"
     if trial.learned_from:
@@ -195,7 +194,7 @@ def _asked(
     return replace(
         trial,
         verdict=found.verdict,
-        results=Results({name: [said] for name, said in answers.items()}, connected(grounding.graph)),
+        results=Results({name: [said] for name, said in answers.items()}, grounding.component),
         names=names,
         no_local=no_local,
         in_words=leaks_of(grounding, [one]).sentences,
@@ -208,7 +207,7 @@ def _shared(learned: LearnedModel) -> dict[str, object]:
     return {name: value for name, value in learned.settings.items() if name in names_of(backend_class(LOCAL))}
 
 
-def _of_run(found: api.Prediction, grounding: Grounding, one: Round, learned_from: int) -> Answers:
+def _of_run(found: api.Prediction, grounding: Grounding, one: Round, labels: Mapping[str, int]) -> Answers:
     variables, judged = {}, {}
     for name in found.attributes:
         queries = found.variables(name)
@@ -216,7 +215,7 @@ def _of_run(found: api.Prediction, grounding: Grounding, one: Round, learned_fro
         if asked.any():
             variables[name] = queries[asked]
             judged[name] = Judged(found.probabilities(name)[asked], grounding.states[queries[asked]])
-    return Answers(one.name, variables, judged, learned_from, 0.0, found.seconds, found.verdict.is_good)
+    return Answers(one.name, variables, judged, labels, 0.0, found.seconds, found.verdict.is_good)
 
 
 def _curve(

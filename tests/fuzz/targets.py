@@ -342,7 +342,12 @@ def run(data: bytes) -> None:
     """A run folder with another file: loaded, and asked."""
     with kept():
         folder = _spoilt("run", data or b"\0")
+        names = [path.name for path in _files("run")]
+        if names[(data or b"\0")[0] % len(names)] != run_folder.MANIFEST:
+            # Else its hashes tell at once, and nothing is seen of what somebody may do who writes new ones.
+            (folder / run_folder.MANIFEST).unlink()
         run_folder.load_timings(folder)
+        run_folder.load_provenance(folder)
         fit = relcrf.api.load_fit(folder)
         fit.weights()
         fit.predict(Dataset(_trained()[2]))

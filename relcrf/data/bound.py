@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import duckdb
@@ -120,7 +121,8 @@ class Bound:
 
 def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
     """Frees a binding's tables when nothing refers to it any more."""
-    connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    with suppress(duckdb.FatalException):  # nothing is left of a database that a damaged file has ended
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
     connection.close()
 
 

@@ -51,6 +51,8 @@ class Columns:
                 yield
         except DataError as error:
             self.problems += error.diagnostics
+            if not self.dataset.store.is_whole():
+                raise DataError(self.problems) from None
 
     def _read_from(self, name: str, table: RawTable) -> None:
         self.bound.sources.setdefault(name, set()).add(table.place)

@@ -149,6 +149,8 @@ class Dataset:
         if not named:
             return None
         place = DataPlace(str(path))
+        if not _is_text(str(path.absolute())):
+            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, "its name is no UTF-8 text; rename it"))
         try:
             for reader, suffix in named:
                 if reader.accepts(path):
@@ -303,6 +305,15 @@ class Dataset:
     def find(self, *names: str) -> RawTable | None:
         """The first of these tables that exists, case and underscores aside."""
         return next((self.tables[folded(n)] for n in names if folded(n) in self.tables), None)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is text: of bytes that are not UTF-8 Python makes halves of characters, and DuckDB nothing at all."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require_inside(path: Path, folder: Path) -> None:

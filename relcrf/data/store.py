@@ -35,8 +35,8 @@ _UNITS = {
     "TI": 1 << 40,
 }
 
-_PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f\ud800-\udfff]")
-"""What DuckDB takes for a pattern in the name of a file, or does not take at all."""
+_PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f]")
+"""What DuckDB takes for a pattern in the name of a file, and more that it might."""
 
 BATCH = 50_000
 """Rows that a reader holds in Python at a time."""
@@ -118,7 +118,7 @@ class Store:
         """Limit of DuckDB's buffers."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_SHARE)
-        self._root = Path(tempfile.mkdtemp(prefix="relcrf-"))
+        self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._numbers = count(1)
         config: dict[str, str | bool | int | float | list[str]] = {
@@ -160,9 +160,13 @@ class Store:
         name = os.path.abspath(path)
         if _PATTERN.search(name):
             link = self.folder() / f"file{re.sub('[^a-z.]', '', path.name.lower())[-12:]}"
-            link.symlink_to(name)
+            real = os.path.realpath(path)
+            try:
+                os.link(real, link)
+            except OSError:  # of another disk, or of somebody else
+                shutil.copyfile(real, link)
             return literal(str(link))
-        self._files.append(name)
+        self._files += [name, os.path.realpath(path)]  # DuckDB asks for that which a link names, too
         return literal(name)
 
     def shut(self) -> None:
@@ -172,6 +176,14 @@ class Store:
         self.connection.execute(f"SET allowed_paths = [{', '.join(map(literal, self._files))}]")
         self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
         self.connection.execute("SET enable_external_access = false")
+
+    def is_whole(self) -> bool:
+        """Whether the database still answers: a mistake inside DuckDB, as a damaged file may bring about, ends it."""
+        try:
+            self.connection.execute("SELECT 1")
+        except duckdb.FatalException:
+            return False
+        return True
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that sees all that is in the store."""

@@ -17,6 +17,7 @@ from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
 from relcrf.language.render import render
+from relcrf.printable import printable
 from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
 from relcrf.report.plot import EXTRA, PURPOSE, Plot
 from relcrf.report.results import Section, sections
@@ -107,8 +108,7 @@ def report(run: Path, trial: Trial | None = None) -> Report:
         graph=graph,
         strongest=weights.tables(learned, errors),
     )
-    # JSON can spell halves of characters, which no file in UTF-8 can hold.
-    html = html.encode("utf-8", "replace").decode("utf-8")
+    html = printable(html, keeping="\n\t")
     plots = [plot for _, drawn in by_stage for plot in drawn] + histograms + graph
     plots += [matched.plot] if matched is not None else []
     return Report(html, tuple(plot.title for plot in [*_plots(judged), *plots]), tuple(warned))

@@ -264,16 +264,17 @@ table = "next"
 open = false
 
 [tables.thing_words]
-sql = "SELECT id AS thing, word FROM thing WHERE score > 0"
-
-[tables.far]
-postgres = "postgresql://user@host/base"
-schema = "public"
+sql = "SELECT id AS thing, word FROM thing WHERE score <> ''"
 
 [split]
 folds = 3
 seed = 1
 hold = ["1"]
+"""
+FAR = b"""
+[tables.far]
+postgres = "postgresql://user@host/base"
+schema = "public"
 """
 
 # UAI
@@ -447,7 +448,12 @@ TARGETS = {
         Target("arrow", table(".arrow"), _arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
         Target("sqlite", database(".sqlite"), _sqlite, (b"CREATE", b"SELECT", b"text", b"blob")),
         Target("alchemy", database(".db"), lambda: [ATOMS], tuple(b'( ) ! ? " \\ = //'.split())),
-        Target("manifest", manifest, lambda: [MANIFEST], tuple(b"[tables. [split] file sql sqlite ' ../".split())),
+        Target(
+            "manifest",
+            manifest,
+            lambda: [MANIFEST, MANIFEST + FAR],
+            tuple(b"[tables. [split] file sql sqlite ' ../".split()),
+        ),
         Target("uai", uai, lambda: list(UAI), tuple(b"MARKOV BAYES 1e308 - nan inf \nc 0".split(b" "))),
         Target("evidence", evidence, lambda: [b"1 0 1\n", b"1\n2 0 1 2 2\n"], (b"-1", b"1e9", b"nan")),
         Target("run", run, _as_inputs("run"), tuple(b"null NaN 1e999 { [ \x93NUMPY 'O' -1 ../".split())),

@@ -32,7 +32,7 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
 
     monkeypatch.setattr(checkpoints.Checkpoints, "step", late)
     code, _, err = relcrf_(*train, "--time", "1h")
-    assert (code, "E403" in err, "--resume" in err) == (4, True, True)
+    assert (code, "E436" in err, "--resume" in err) == (4, True, True)
     monkeypatch.undo()
     assert relcrf_(*train, "--time", "1h", "--resume")[0] == 0
     assert (tmp_path / "run" / "weights.npy").read_bytes() == (tmp_path / "whole" / "weights.npy").read_bytes()
@@ -47,7 +47,7 @@ def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
         if code == 0:  # the value's rounding ends even this search
             assert (tmp_path / "run" / "run.json").exists()
         else:
-            assert (code, err.count("error["), "E403" in err, "Traceback" in err) == (4, 1, True, False), err
+            assert (code, err.count("error["), "E436" in err, "Traceback" in err) == (4, 1, True, False), err
 
 
 def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):

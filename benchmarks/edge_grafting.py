@@ -59,7 +59,7 @@ JOINING = 100
 """Edges that join in a round at most."""
 FEATURES = 1_000
 """Weights that join in a round at most: of some 40 to 100 edges."""
-TESTS = 2_000
+TESTS = 5_000
 """Edges that best choice tests in a round."""
 HUBS = 0.02
 """Of all possible edges of a node; a hub of 600 nodes has a dozen."""

@@ -17,14 +17,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relcrf.backends import run_folder
-from relcrf.backends.base import Inferred, Monitor, Problem
+from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.learned import LearnedModel, Meaning, vocabulary_of
 from relcrf.backends.problems import question
 from relcrf.backends.problems import training_problem as training_problem
@@ -33,20 +32,22 @@ from relcrf.backends.sharded import ShardedProblem, infer, release, require_piec
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
-from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
+from relcrf.errors import Diagnostic, ModelError
 from relcrf.evaluation import selection
 from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.comparison import compare as compare
 from relcrf.evaluation.cross_validation import cross_validate as cross_validate
 from relcrf.evaluation.explanation import Case, Explanation, explain
 from relcrf.evaluation.flips import Flips, flips
-from relcrf.evaluation.metrics import Score, average, score
+from relcrf.evaluation.metrics import Score, average
 from relcrf.evaluation.named_weights import errors_on, named_moments, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
 from relcrf.evaluation.splits import Split, split_by
+from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
+from relcrf.execution.one_thread import SameSums
 from relcrf.execution.serial import SerialExecutor
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.doubts import doubts
@@ -56,14 +57,14 @@ from relcrf.grounding.ground import ground, prepare
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan
 from relcrf.grounding.saved import SavedBlocks
-from relcrf.grounding.variables import VariableBlock
-from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.inference.result import Observer, silent
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
 from relcrf.language.parse import read
 from relcrf.language.render import render
 from relcrf.model.spec import ModelSpec
-from relcrf.shown import ShownFit, ShownPrediction
+from relcrf.prediction import Prediction as Prediction
+from relcrf.shown import ShownFit
 from relcrf.text.highlight import as_html
 from relcrf.watching import watching
 
@@ -155,6 +156,7 @@ class Model:
         vocabulary: Mapping[str, tuple[str, ...]] | None = None,
         progress: Progress = lambda name: None,
         with_gates: bool = False,
+        most_factors: int | None = None,
     ) -> Grounding:
         """The model on the data, as one factor graph.
 
@@ -162,12 +164,23 @@ class Model:
             engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
             keep: a folder of ground blocks, to take from where the same was grounded before and to add to.
             with_gates: ground the features of the model's gates, too; see `Grounding.gates`.
+            most_factors: that the graph may have; None is any number.
 
         Raises:
-            BudgetError: where a template has more bindings than the budget.
+            BudgetError: where a template has more bindings than the budget, or all together too many factors.
             DataError: where the tables do not fit the model.
         """
-        return _ground(self.spec, data, vocabulary, budget, progress, engine, keep, with_gates=with_gates)
+        return _ground(
+            self.spec,
+            data,
+            vocabulary,
+            budget,
+            progress,
+            engine,
+            keep,
+            with_gates=with_gates,
+            most_factors=most_factors,
+        )
 
     def fit(
         self,
@@ -224,14 +237,18 @@ def _ground(
     keep: str | os.PathLike[str] | SavedBlocks | None,
     *,
     with_gates: bool = False,
+    most_factors: int | None = None,
 ) -> Grounding:
     open_engine = engine_named(engine) if isinstance(engine, str) else engine
     saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
     bound = bind(spec, data, vocabulary)
     with closing(open_engine(bound)) as opened:
-        return ground(bound, budget, progress, engine=opened, saved=saved, with_gates=with_gates)
+        return ground(
+            bound, budget, progress, engine=opened, saved=saved, with_gates=with_gates, most_factors=most_factors
+        )
 
 
+@SameSums()
 def fit(
     model: Model,
     grounding: Grounding,
@@ -260,7 +277,7 @@ def fit(
     system = make(backend, **settings)
     problem = training_problem(grounding, hidden, given, with_candidates=system.chooses, gated=system.gated)
     started = time.perf_counter()
-    with watching() as watch, in_pieces(grounding, problem, executor) as pieces:
+    with watching() as watch, in_pieces(grounding, problem, executor, memory.LEARNING) as pieces:
         learned = system.fit(pieces or problem, monitor or watch)
         if calibrate:
             learned = calibrated(problem, system, learned, folds=calibrate)
@@ -289,6 +306,7 @@ def fit(
     return Fit(result, time.perf_counter() - started)
 
 
+@SameSums()
 def select(
     grounding: Grounding,
     backend: str,
@@ -310,10 +328,19 @@ def select(
 
 @contextmanager
 def in_pieces(
-    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None
+    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None, vectors: int = memory.ASKING
 ) -> Iterator[ShardedProblem | None]:
-    """A problem in shards; None where it is small and no executor is asked for."""
-    store = grounding.bound.dataset.store
+    """A problem in shards; None where it is small and no executor is asked for.
+
+    Args:
+        vectors: of weights that the work holds.
+
+    Raises:
+        UsageError: where it takes more memory than there is.
+    """
+    store, graph = grounding.bound.dataset.store, grounding.graph
+    what = "learning" if vectors == memory.LEARNING else "inference"
+    memory.require(min(graph.nbytes, store.n_bytes), graph.layout.size, vectors, what)
     if executor is None and grounding.graph.nbytes <= store.n_bytes:
         yield None
         return
@@ -413,6 +440,7 @@ def load_fit(folder: str | os.PathLike[str]) -> Fit:
     return Fit(run_folder.load(Path(folder)))
 
 
+@SameSums()
 def predict(
     trained: Fit,
     grounding: Grounding,
@@ -442,6 +470,7 @@ def predict(
     return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
 
 
+@SameSums()
 def joint_log_likelihood(
     trained: Fit,
     grounding: Grounding,
@@ -468,101 +497,6 @@ def joint_log_likelihood(
             require_pieces(system)
         whole = pieces or problem
         return -whole.sum_of(system.joint(whole, vectors))(vectors["weights"])[0]
-
-
-@dataclass(frozen=True, repr=False)
-class Prediction(ShownPrediction):
-    """Marginals of the queried variables.
-
-    Args:
-        unseen_keys: for each template, how many of its keys have no learned weights.
-        seconds: that inference took.
-    """
-
-    grounding: Grounding
-    inferred: Inferred
-    unseen_keys: Mapping[str, int]
-    seconds: float = field(default=0.0, compare=False)
-
-    @cached_property
-    def attributes(self) -> list[str]:
-        """What is predicted: attributes as `Entity.attribute`, relations by their names. Latent ones are not."""
-        return [block.name for block in self.grounding.blocks if not block.is_latent]
-
-    def block(self, attribute: str | None) -> VariableBlock:
-        """The block of a predicted attribute or relation, or of a latent attribute; None where only one is predicted.
-
-        Raises:
-            UsageError: for an unknown one, or where several could be meant.
-        """
-        if attribute is None and len(self.attributes) == 1:
-            (attribute,) = self.attributes
-        found = [b for b in self.grounding.blocks if attribute in (b.name, b.attribute)]
-        if len(found) != 1:
-            message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"
-            hint = suggestion(attribute or "", self.attributes) or f"there is {listing(self.attributes)}"
-            raise UsageError(Diagnostic("E310", message, hint=hint))
-        return found[0]
-
-    @property
-    def verdict(self) -> Verdict:
-        """How far to trust the probabilities."""
-        return self.inferred.verdict
-
-    def _nodes(self, block: VariableBlock) -> np.ndarray:
-        variables = self.inferred.variables
-        start, stop = np.searchsorted(variables, (block.start, block.start + block.count))
-        return np.arange(start, stop)
-
-    def variables(self, attribute: str | None = None) -> np.ndarray:
-        """The queried variables of an attribute, ascending."""
-        return np.asarray(self.inferred.variables[self._nodes(self.block(attribute))])
-
-    def probabilities(self, attribute: str | None = None) -> np.ndarray:
-        """Marginals of the queried variables of an attribute, shape (n, n_values)."""
-        block = self.block(attribute)
-        starts = self.inferred.state_start[self._nodes(block)]
-        return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
-
-    def table(self, attribute: str | None = None) -> Frame:
-        """One row a query: the thing's key or the tuple's arguments, the most probable value, its probability, its value
-        in the most probable joint state, and (up to 50 values) the probability of each value.
-        """
-        block = self.block(attribute)
-        nodes, probabilities = self._nodes(block), self.probabilities(attribute)
-        values = np.asarray(block.values, dtype=object)
-        best = probabilities.argmax(axis=1) if len(nodes) else np.empty(0, dtype=np.int64)
-        queried = self.variables(attribute) - block.start
-        columns: dict[str, np.ndarray] = {}
-
-        def add(name: str, column: np.ndarray) -> None:
-            # A predicted attribute may be called `probability`: no column takes another's place.
-            while name in columns:
-                name += "_"
-            columns[name] = column
-
-        for name, texts in zip(block.columns, self.grounding.arguments(block), strict=True):
-            add(name, texts[queried])
-        add(block.attribute or "value", values[best])
-        add("probability", probabilities[np.arange(len(nodes)), best])
-        add("joint", values[self.inferred.map_states[nodes]])
-        if len(block.values) <= 50:
-            for k, value in enumerate(block.values):
-                add(f"p_{value}", probabilities[:, k])
-        return Frame(columns)
-
-    def score(self, attribute: str | None = None, *, among: np.ndarray | None = None) -> Score:
-        """Compares with the labels of the data.
-
-        Args:
-            among: only these variables, shape (n_variables,), bool; by default all queries whose label is known.
-        """
-        variables = self.variables(attribute)
-        truth = self.grounding.states[variables]
-        scored = truth >= 0
-        if among is not None:
-            scored &= among[variables]
-        return score(self.probabilities(attribute)[scored], truth[scored])
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from relcrf.printable import in_place, printable
+
 
 @lru_cache(maxsize=8)
 def _lines(text: str) -> list[str]:
@@ -97,8 +99,8 @@ class Diagnostic:
         }
 
     def render(self) -> str:
-        """The diagnostic as text, with the source line and the place underlined where there is one."""
-        lines = [f"{'error' if self.is_error else 'warning'}[{self.code}]: {self.message}"]
+        """The diagnostic as text, with the source line and the place underlined where there is one; harmless on a terminal."""
+        lines = [f"{'error' if self.is_error else 'warning'}[{self.code}]: {printable(self.message)}"]
         if isinstance(self.place, Span):
             span = self.place
             gutter = " " * len(str(span.line))
@@ -108,16 +110,16 @@ class Diagnostic:
             # Tabs are kept in the padding so that the underline stands below its text in any terminal.
             padding = "".join("\t" if c == "\t" else " " for c in source_line[: span.column - 1])
             lines += [
-                f"{gutter}--> {span.source.name}:{span.line}:{span.column}",
+                f"{gutter}--> {printable(span.source.name)}:{span.line}:{span.column}",
                 f"{gutter} |",
-                f"{span.line} | {source_line}",
+                f"{span.line} | {in_place(source_line)}",
                 f"{gutter} | {padding}{'^' * width}",
             ]
         elif self.place is not None:
-            lines.append(f" --> {self.place}")
-        lines += [f"  = note: {note}" for note in self.notes]
+            lines.append(f" --> {printable(str(self.place))}")
+        lines += [f"  = note: {printable(note)}" for note in self.notes]
         if self.hint:
-            lines.append(f"  = help: {self.hint}")
+            lines.append(f"  = help: {printable(self.hint)}")
         return "\n".join(lines)
 
 

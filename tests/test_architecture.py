@@ -9,7 +9,8 @@ import relcrf
 
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
-    ("errors", "plugins", "resources", "settings"),
+    ("printable",),
+    ("errors", "files", "plugins", "resources", "settings"),
     ("execution",),
     ("columns",),
     ("model",),
@@ -25,6 +26,7 @@ LAYERS = (
     ("backends",),
     ("evaluation",),
     ("watching", "shown"),
+    ("prediction",),
     ("api",),
     ("builder",),
     ("serving",),
@@ -35,6 +37,7 @@ LAYERS = (
     ("estimators",),
     ("editor",),
     ("cli",),
+    ("__main__",),
 )
 NUMBERS = ("kernels", "graph", "inference", "learning", "structure")
 WORDS = ("model", "language", "data", "grounding")

@@ -147,6 +147,12 @@ class AbstractPart(ABC):
     def likelihood(self, problem: Problem) -> AbstractLikelihood:
         """Minus the log-likelihood of a problem or of a piece of one."""
 
+    def conditionals(self, problem: Problem) -> ReducedGraph | None:
+        """Of a pseudo-likelihood the graph of its conditionals: a node for each variable given its neighbours' labels, and no
+        edges. None of a likelihood.
+        """
+        return None
+
 
 class AbstractSum(ABC):
     """A likelihood of a problem, however many pieces it is in."""
@@ -323,7 +329,9 @@ class AbstractBackend(ABC):
         )
 
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
-        """The likelihood that the weights maximise, less their `l2` penalty, where it is exact; else None."""
+        """The likelihood that the weights maximise, less their `l2` penalty, where it is exact, or the pseudo-likelihood; else
+        None.
+        """
         return None
 
     def _refuse(self, setting: str, hint: str) -> None:

@@ -8,8 +8,17 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood, moments_at
-from relcrf.backends.pseudo import PseudoBackend
+from relcrf.backends.base import (
+    AbstractBackend,
+    AbstractPart,
+    Inferred,
+    Learned,
+    Monitor,
+    Problem,
+    maximise_likelihood,
+    moments_at,
+)
+from relcrf.backends.pseudo import Blankets, PseudoBackend
 from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
@@ -60,8 +69,10 @@ class DenseBackend(AbstractBackend):
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         return WholeGraph(self.name, self.inference)
 
-    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph | None:
-        exact = self.learn == "likelihood" and self.inference in ("enumeration", "forest", "jt")
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
+        if self.learn == "pseudo":
+            return Blankets()
+        exact = self.inference in ("enumeration", "forest", "jt")
         return self.joint(problem, vectors) if exact else None
 
     def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:

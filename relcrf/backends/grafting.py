@@ -68,7 +68,7 @@ class GraftingBackend(AbstractBackend):
     activate: str = "best-choice"
     alpha: float = 0.0
     reservoir: int = 100
-    tests: int = 2000
+    tests: int = 5000
     hubs: float = 0.0
     score: str = "gradient"
     l1: float = 0.0

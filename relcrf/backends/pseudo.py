@@ -24,7 +24,7 @@ from relcrf.backends.base import (
 from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.reduction import Role
+from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
@@ -35,8 +35,11 @@ class Blankets(AbstractPart):
     """Each variable given the labels of its neighbours."""
 
     def likelihood(self, problem: Problem) -> ForestLikelihood:
-        graph = blanket_graph(problem.graph, problem.roles, problem.states)
+        graph = self.conditionals(problem)
         return ForestLikelihood.of(graph, problem.states[graph.variables])
+
+    def conditionals(self, problem: Problem) -> ReducedGraph:
+        return blanket_graph(problem.graph, problem.roles, problem.states)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,9 @@ class PseudoBackend(AbstractBackend):
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
         settings = tuple((name, getattr(self, name)) for name in ("sweeps", "chains", "seed"))
         return WholeGraph(self.name, self.inference, settings)
+
+    def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Blankets:
+        return Blankets()
 
     def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
         return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)

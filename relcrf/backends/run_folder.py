@@ -2,46 +2,41 @@
 
 A run folder holds `run.json` (backend, settings, figures, the shape of the weights), `model.rcrf`, `dictionaries.json`
 (the vocabulary and the keys of the weights), one `.npy` file for each weight vector, `log.jsonl` (the optimiser's path),
-`moments.npy` and `histograms.json` where the backend gave some, and `timings.json`. All but the timings are the same
-bytes for the same input. While training runs it is called `NAME.partial` and holds `checkpoint/`; it gets its name when
-it is complete.
+`moments.npy` and `histograms.json` where the backend gave some, `timings.json`, and `manifest.json`: a hash of each other file,
+and what the run was made of. All but the timings are the same bytes for the same input. While training runs it is called
+`NAME.partial` and holds `checkpoint/`; it gets its name when it is complete.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from relcrf.backends.base import Monitor, Problem
+from relcrf.backends.checkpoints import Seconds, Timings, seconds_of
+from relcrf.backends.damage import corrupt
 from relcrf.backends.learned import LearnedModel, Meaning
-from relcrf.columns.growing import part_of
+from relcrf.backends.provenance import Provenance, hashes
+from relcrf.columns.growing import DAMAGED, open_column
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
-from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.files import put_in_place, remove_folder, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.language.parse import parse
 from relcrf.language.render import render
 from relcrf.learning.histogram import Histogram
-from relcrf.learning.lbfgs import State
 from relcrf.learning.moments import Moments
 
 FORMAT = 1
 """Version of the folder's layout; a reader refuses a later one."""
 
-PART_ROWS = 1 << 20
-
-SAVE_EVERY = 5.0
-"""Seconds between checkpoints."""
+MANIFEST = "manifest.json"
 
 
 def partial_name(folder: Path) -> Path:
@@ -79,166 +74,23 @@ def prepare(folder: Path, *, resume: bool) -> Path:
     """Makes the partial folder of a run that begins or goes on; for what may be there see `require_writable`."""
     partial = partial_name(folder)
     if partial.exists() and not resume:
-        shutil.rmtree(partial)
+        remove_folder(partial)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
     return partial
 
 
-def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem) -> str:
-    """Tells whether a checkpoint belongs to this model, these settings and this data."""
-    digest = hashlib.sha256()
-    layout = [asdict(block) for block in problem.graph.layout.blocks]
-    digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
-    digest.update(problem.graph.cardinality.tobytes())
-    for group in problem.graph.groups:
-        scope = group.scope
-        places = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
-        for array in (*places, *group.features.arrays()):
-            for start in range(0, len(array), PART_ROWS):
-                digest.update(part_of(array, start, start + PART_ROWS).tobytes())
-    if problem.gating is not None:
-        digest.update(json.dumps([asdict(block) for block in problem.gating.layout.blocks]).encode())
-        features = [gates.by for gates in problem.gating.groups if gates is not None and gates.by is not None]
-        for array in (array for one in features for array in one.arrays()):
-            digest.update(np.ascontiguousarray(array).tobytes())
-    digest.update(problem.roles.tobytes())
-    digest.update(problem.states.tobytes())
-    return digest.hexdigest()
-
-
-Seconds = tuple[float, float]
-"""By the clock, and of the processor in this process."""
-
-
-class Checkpoints(Monitor):
-    """Saves the optimiser's state every few seconds, and gives it back.
-
-    `log` is the path so far, and `seconds` the time that each of its entries came at, from the beginning of its stage on; an
-    interruption is not counted.
-
-    Args:
-        folder: the partial run folder. identity: the `fingerprint` of what is trained.
-        then: another monitor's `step`, for progress.
-
-    Raises:
-        UsageError: where the folder's checkpoint is of something else.
-    """
-
-    def __init__(
-        self, folder: Path, identity: str, then: Callable[[str, State, int], None] = lambda stage, state, most: None
-    ) -> None:
-        self.folder = folder / "checkpoint"
-        self.then = then
-        self.saved = time.monotonic()
-        self.log: list[dict[str, Any]] = []
-        self.seconds: list[Seconds] = []
-        self.began = _now()
-        self.latest: tuple[str, State] | None = None
-        known = self.folder / "identity"
-        if known.exists() and known.read_text() != identity:
-            message = f"the interrupted run '{folder}' is of another model, other settings or other data"
-            raise UsageError(Diagnostic("E333", message, hint="leave --resume out to begin anew"))
-        write_text(known, identity)
-
-    def restore(self, stage: str) -> State | None:
-        self.began = _now()
-        path = self.folder / f"{stage}.json"
-        if not path.exists():
-            return None
-        try:
-            facts = json.loads(path.read_text())
-            version, self.log = facts.pop("version"), facts.pop("log")
-            self.seconds = _seconds(facts.pop("seconds"))
-            self.began = _less(_now(), self.seconds[-1])
-            names = ("point", "gradient", "steps", "changes")
-            arrays: dict[str, Any] = {
-                n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names
-            }
-            memory: dict[str, Any] = {n: tuple(arrays.pop(n)) for n in ("steps", "changes")}
-            kept = {
-                n: np.load(self.folder / f"{stage}.{version}.kept-{n}.npy", allow_pickle=False)
-                for n in facts.pop("kept")
-            }
-            return State(**facts, **arrays, **memory, kept=kept)
-        except (OSError, ValueError, TypeError, LookupError) as error:
-            raise _corrupt(path, error) from None
-
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
-        self.latest = (stage, state)
-        self.seconds.append(_less(_now(), self.began))
-        self.log.append(
-            {
-                "stage": stage,
-                "iteration": state.iteration,
-                "value": state.value,
-                "gradient": state.gradient_norm,
-                "weights": int(np.count_nonzero(state.point)),
-                **({"chosen": state.kept["chosen"].shape[1]} if "chosen" in state.kept else {}),
-            }
-        )
-        if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
-            self.save()
-        self.then(stage, state, max_iterations)
-
-    def save(self) -> None:
-        """Saves the latest state; the files of the one before go when the new ones are complete."""
-        if self.latest is None:
-            return
-        stage, state = self.latest
-        version = str(len(self.log))
-        for name in ("point", "gradient", "steps", "changes"):
-            _write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
-        for name, array in state.kept.items():
-            _write_array(self.folder / f"{stage}.{version}.kept-{name}.npy", array)
-        facts = {
-            "kept": sorted(state.kept),
-            "value": state.value,
-            "gradient_norm": state.gradient_norm,
-            "first_gradient": state.first_gradient,
-            "iteration": state.iteration,
-            "evaluations": state.evaluations,
-            "status": state.status,
-            "version": version,
-            "log": self.log,
-            "seconds": self.seconds,
-        }
-        write_text(self.folder / f"{stage}.json", json.dumps(facts))
-        for old in self.folder.glob(f"{stage}.*.npy"):
-            if old.name.split(".")[1] != version:
-                old.unlink()
-        self.saved = time.monotonic()
-
-
-def _now() -> Seconds:
-    return time.perf_counter(), time.process_time()
-
-
-def _less(one: Seconds, other: Seconds) -> Seconds:
-    return one[0] - other[0], one[1] - other[1]
-
-
-def _seconds(read: Sequence[Sequence[float]]) -> list[Seconds]:
-    return [(float(wall), float(processor)) for wall, processor in read]
-
-
-@dataclass(frozen=True)
-class Timings:
-    """How long a training took.
-
-    Args:
-        phases: seconds of each, by name.
-        steps: for each entry of the log, see `Checkpoints`; empty where nobody watched.
-    """
-
-    phases: Mapping[str, float]
-    steps: tuple[Seconds, ...]
-
-
-def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], steps: Sequence[Seconds] = ()) -> None:
+def save(
+    learned: LearnedModel,
+    folder: Path,
+    timings: Mapping[str, float],
+    steps: Sequence[Seconds] = (),
+    made_of: Provenance | None = None,
+) -> None:
     """Writes a complete run folder, through its partial name; a run that stood there goes only when this one is whole.
 
     Args:
         timings, steps: see `Timings`.
+        made_of: None where nobody can make the run again: Python has given what no command line says.
     """
     partial = partial_name(folder)
     partial.mkdir(parents=True, exist_ok=True)
@@ -264,24 +116,22 @@ def save(learned: LearnedModel, folder: Path, timings: Mapping[str, float], step
     )
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
-        _write_array(partial / f"{name}.npy", vector)
+        write_array(partial / f"{name}.npy", vector)
     write_text(partial / "log.jsonl", "".join(json.dumps(entry) + "\n" for entry in learned.log))
     if learned.moments is not None:
         moments = learned.moments
-        _write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
+        write_array(partial / "moments.npy", np.stack((moments.empirical, moments.expected, moments.variance)))
     if learned.histograms:
         write_text(partial / "histograms.json", json.dumps(_plain_histograms(learned.histograms)))
     seconds = {k: round(v, 3) for k, v in timings.items()}
     path = [[round(v, 4) for v in step] for step in steps]
     write_text(partial / "timings.json", json.dumps({**seconds, "steps": path}))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
-    shutil.rmtree(partial / "checkpoint", ignore_errors=True)
-    replaced = folder.with_name(folder.name + ".replaced")
-    shutil.rmtree(replaced, ignore_errors=True)
-    if folder.exists():
-        os.replace(folder, replaced)
-    os.replace(partial, folder)
-    shutil.rmtree(replaced, ignore_errors=True)
+    remove_folder(partial / "checkpoint")
+    names = sorted(path.name for path in partial.iterdir() if path.name not in ("timings.json", MANIFEST))
+    manifest = {"format": FORMAT, "files": hashes(partial, names), "made_of": made_of and made_of.plain()}
+    write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+    put_in_place(partial, Path(os.path.abspath(folder)))
 
 
 def load(folder: Path) -> LearnedModel:
@@ -295,49 +145,117 @@ def load(folder: Path) -> LearnedModel:
         if partial_name(folder).is_dir():
             hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
         raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
-    path = folder / "run.json"
+    path = own_file(folder, "run.json")
     try:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
         if version != FORMAT:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
-        path = folder / "dictionaries.json"
+        _require_unchanged(folder)
+        path = own_file(folder, "dictionaries.json")
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         keys = [dictionaries["keys"][template["name"]] for template in run["templates"]]
         meaning = _meaning(run, keys)
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        path = folder / "model.rcrf"
+        path = own_file(folder, "model.rcrf")
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         vectors = {}
         for name in sorted({"weights", *run["vectors"]} | ({"gates"} if gates else set())):
-            path = folder / f"{Path(name).name}.npy"
-            vectors[name] = np.load(path, allow_pickle=False)
-            size = (gates if gates and name == "gates" else meaning).layout.size
-            if vectors[name].shape != (size,):
-                raise ValueError(f"{len(vectors[name])} weights instead of {size}")
-        path = folder / "log.jsonl"
+            path = own_file(folder, f"{name}.npy")
+            vectors[name] = _numbers(path, ((gates if gates and name == "gates" else meaning).layout.size,))
+        path = own_file(folder, "log.jsonl")
         log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
-        path = folder / "moments.npy"
+        path = own_file(folder, "moments.npy")
         moments = _moments(path, meaning.layout.size)
-        path = folder / "histograms.json"
+        path = own_file(folder, "histograms.json")
         return LearnedModel(
             spec,
-            run["backend"],
+            _texts([run["backend"]])[0],
             dict(run["settings"]),
             vectors,
             meaning.layout,
             meaning.templates,
-            {name: tuple(values) for name, values in dictionaries["domains"].items()},
+            {name: _texts(values) for name, values in dictionaries["domains"].items()},
             dict(run["summary"]),
-            run["converged"],
+            bool(run["converged"]),
             log,
             _histograms(path),
             gates,
             moments,
         )
-    except (OSError, ValueError, TypeError, AttributeError, KeyError, EOFError, OverflowError) as error:
-        raise _corrupt(path, error) from None
+    except DAMAGED as error:
+        raise corrupt(path, error) from None
+
+
+def _require_unchanged(folder: Path) -> None:
+    """
+    Raises:
+        DataError: where a file is another than the manifest says, by its hash; a folder that has no manifest is taken as it is.
+    """
+    path = folder / MANIFEST
+    try:
+        for name, known in known_hashes(folder).items():
+            path = own_file(folder, name)
+            if hashes(folder, [name])[name] != known:
+                raise ValueError("its content is not what was written")
+    except (OSError, ValueError) as error:
+        raise corrupt(path, error) from None
+
+
+def known_hashes(folder: Path) -> dict[str, str]:
+    """The hash of each file but the timings, as they were written; empty where there is no manifest.
+
+    Raises:
+        DataError: where the manifest is damaged.
+    """
+    path = own_file(folder, MANIFEST)
+    if not path.exists():
+        return {}
+    try:
+        return {str(name): str(known) for name, known in json.loads(path.read_text("utf-8"))["files"].items()}
+    except DAMAGED as error:
+        raise corrupt(path, error) from None
+
+
+def load_provenance(folder: Path) -> Provenance | None:
+    """What a run was made of; None where that is not known.
+
+    Raises:
+        DataError: where the file is damaged.
+    """
+    path = own_file(folder, MANIFEST)
+    if not path.exists():
+        return None
+    try:
+        made_of = json.loads(path.read_text(encoding="utf-8"))["made_of"]
+        return None if made_of is None else Provenance.of_plain(made_of)
+    except DAMAGED as error:
+        raise corrupt(path, error) from None
+
+
+def own_file(folder: Path, name: str) -> Path:
+    """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
+
+    Raises:
+        DataError: where it leads out of the folder.
+    """
+    path = folder / name
+    if path.resolve().parent != folder.resolve():
+        message = f"'{name}' leads out of the run folder '{folder}'"
+        raise DataError(Diagnostic("E421", message, DataPlace(str(path)), "train again, or copy the file there"))
+    return path
+
+
+def _numbers(path: Path, shape: tuple[int, ...]) -> np.ndarray:
+    """
+    Raises:
+        ValueError: where a file has other numbers than so many.
+    """
+    found = open_column(path)
+    if found.shape != shape or found.dtype != np.float64 or np.isnan(found).any():
+        raise ValueError(f"the file does not have {' x '.join(map(str, shape))} numbers")
+    return np.array(found)
 
 
 def _entry(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -353,21 +271,21 @@ def load_timings(folder: Path) -> Timings:
     Raises:
         DataError: where the file is damaged.
     """
-    path = folder / "timings.json"
+    path = own_file(folder, "timings.json")
     try:
         facts = json.loads(path.read_text(encoding="utf-8"))
-        steps = _seconds(facts.pop("steps", ()))
+        steps = seconds_of(facts.pop("steps", ()))
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
-    except (OSError, ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise _corrupt(path, error) from None
+    except DAMAGED as error:
+        raise corrupt(path, error) from None
 
 
 def _moments(path: Path, size: int) -> Moments | None:
     """Those of a file; none where it is not there."""
     if not path.exists():
         return None
-    found = np.load(path, allow_pickle=False)
-    if found.shape != (3, size) or found.dtype != np.float64 or (found[2] < 0.0).any():
+    found = _numbers(path, (3, size))
+    if (found[2] < 0.0).any():
         raise ValueError(f"moments that cannot be those of {size} weights")
     return Moments(*found)
 
@@ -429,23 +347,3 @@ def _texts(values: Sequence[Any]) -> tuple[str, ...]:
         if not isinstance(value, str):
             raise TypeError(f"{value!r} instead of a text")
     return tuple(values)
-
-
-def _corrupt(path: Path, error: Exception) -> DataError:
-    message = f"'{path}' is damaged or missing"
-    note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    return DataError(Diagnostic("E336", message, DataPlace(str(path)), "train again, or restore the file", (note,)))
-
-
-def write_text(path: Path, text: str) -> None:
-    """Writes a file through another name, so that it is there whole or not at all."""
-    partial = path.with_name(f".{path.name}.writing")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
-def _write_array(path: Path, array: np.ndarray) -> None:
-    partial = path.with_name(f".{path.name}.writing")
-    with partial.open("wb") as file:
-        np.save(file, array, allow_pickle=False)
-    os.replace(partial, path)

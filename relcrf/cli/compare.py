@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from relcrf import api
 from relcrf.cli.cv import (
@@ -29,11 +28,11 @@ from relcrf.cli.output import (
     KeepOption,
     MemoryOption,
     ModelArgument,
-    console,
     kept_blocks,
     note,
     note_kept,
     print_json,
+    say,
     table,
     warn,
     watching,
@@ -42,7 +41,6 @@ from relcrf.data.dataset import Dataset
 from relcrf.evaluation.comparison import PARTS, Comparison, Outcome
 from relcrf.evaluation.cross_validation import MAJORITY, Difference, with_gates
 from relcrf.report import intervals
-from relcrf.text.printable import printable
 
 
 def compare(
@@ -117,7 +115,7 @@ def compare(
         _show(found, attribute)
     show_leaks(found.leaks)
     if plot is not None:
-        console.print(f"the plot is in {plot}", soft_wrap=True, markup=False)
+        say(f"the plot is in {plot}")
 
 
 def _show(found: Comparison, attribute: str) -> None:
@@ -133,7 +131,7 @@ def _show(found: Comparison, attribute: str) -> None:
             gap = found.results.differences(name, best, attribute)["log_loss"]
             shown = [figures[measure].value for measure in ("log_loss", "accuracy", "roc_auc", "calibration_error")]
             texts = [f"{value:.4f}" if value == value else "" for value in shown]
-            row += [texts[0], "" if name == best else escape(_gap(gap)), *texts[1:]]
+            row += [texts[0], "" if name == best else _gap(gap), *texts[1:]]
         rows.append((*row, *_costs(found, name, outcome)))
     n = len(found.results.pooled(MAJORITY, attribute).truth)
     columns = (
@@ -151,7 +149,7 @@ def _show(found: Comparison, attribute: str) -> None:
         "status",
     )
     table(
-        f"{attribute}, {escape(printable(found.protocol))}: {n:,} labels held out in {len(found.rounds)} rounds",
+        f"{attribute}, {found.protocol}: {n:,} labels held out in {len(found.rounds)} rounds",
         columns,
         rows,
     )
@@ -177,7 +175,7 @@ def _costs(found: Comparison, name: str, outcome: Outcome | None) -> tuple[str, 
     if outcome is None:
         return ("",) * 6
     if not outcome.answers:
-        return ("", "", "", "", "", escape(printable(outcome.status)))
+        return ("", "", "", "", "", outcome.status)
     learn, infer = found.results.seconds(name)
     peak = f"{outcome.bytes_peak / 2**20:,.0f}" if outcome.bytes_peak else ""
     exact = outcome.exactness

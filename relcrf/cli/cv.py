@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from relcrf import api
 from relcrf.backends.registry import make
@@ -20,12 +19,12 @@ from relcrf.cli.output import (
     KeepOption,
     MemoryOption,
     ModelArgument,
-    console,
     kept_blocks,
-    messages,
     note,
     note_kept,
     print_json,
+    say,
+    say_error,
     settings,
     table,
     warn,
@@ -44,7 +43,6 @@ from relcrf.evaluation.cross_validation import (
     with_gates,
 )
 from relcrf.evaluation.leaks import Leaks
-from relcrf.text.printable import printable
 
 ProtocolOption = Annotated[
     str | None,
@@ -158,7 +156,7 @@ def cv(
             )
         except KeyboardInterrupt:
             if out is not None:
-                messages.print(f"interrupted; the rounds that are done are in {out}: go on with the same command")
+                say_error(f"interrupted; the rounds that are done are in {out}: go on with the same command")
             raise
     if as_json:
         print_json({"backends": backends, **found.as_dict(), "out": None if out is None else str(out)})
@@ -170,7 +168,7 @@ def cv(
     if found.found:
         note(f"{found.found:,} rounds were in {out} already")
     if out is not None:
-        console.print(f"the predictions are in {out}", soft_wrap=True, markup=False)
+        say(f"the predictions are in {out}")
 
 
 def _show(found: CrossValidation) -> None:
@@ -192,7 +190,7 @@ def _show(found: CrossValidation) -> None:
         ]
         n = len(results.pooled(MAJORITY, attribute).truth)
         table(
-            f"{attribute}, {escape(printable(found.protocol))}: {n:,} labels held out in {len(found.rounds)} rounds",
+            f"{attribute}, {found.protocol}: {n:,} labels held out in {len(found.rounds)} rounds",
             ("", *titles),
             rows,
         )
@@ -206,7 +204,7 @@ def _show(found: CrossValidation) -> None:
         if not results.converged(name):
             note(f"{name} did not converge in every round; --set {name}.max_iterations=1000 allows more")
     seconds = {name: results.seconds(name) for name in systems}
-    console.print(
+    say(
         "; ".join(
             f"{name}: {a:.2f} s of the processor to learn, {b:.2f} s to infer" for name, (a, b) in seconds.items()
         )
@@ -219,7 +217,7 @@ def shown(figure: Figure) -> str:
         return ""
     low, high = figure.interval
     spread = f" ±{figure.spread:.3f}" if figure.spread == figure.spread else ""
-    return escape(f"{figure.value:.4f} [{low:.3f}, {high:.3f}]{spread}")
+    return f"{figure.value:.4f} [{low:.3f}, {high:.3f}]{spread}"
 
 
 def gap(of_system: Mapping[str, Difference], name: str) -> str:
@@ -227,7 +225,7 @@ def gap(of_system: Mapping[str, Difference], name: str) -> str:
     if name not in of_system:
         return ""
     found = of_system[name]
-    return escape(f"{found.value:+.4f} [{found.interval[0]:+.3f}, {found.interval[1]:+.3f}]")
+    return f"{found.value:+.4f} [{found.interval[0]:+.3f}, {found.interval[1]:+.3f}]"
 
 
 def show_leaks(leaks: Leaks) -> None:
@@ -236,4 +234,4 @@ def show_leaks(leaks: Leaks) -> None:
     if rows:
         table("factors over what is held out", ("template", "all", "with a label of the training", "share"), rows)
     for sentence in leaks.sentences:
-        console.print(f"- {printable(sentence)}", markup=False, highlight=False, soft_wrap=True)
+        say(f"- {sentence}")

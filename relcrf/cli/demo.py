@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, console, print_json, table, watching
+from relcrf.cli.output import JsonOption, console, print_json, say, table, watching
 from relcrf.data.frame import Frame
 from relcrf.demo.picture import as_text, counts, draw
 from relcrf.demo.run import run_split
@@ -68,5 +68,5 @@ def demo(
         f"[bold]Split {first.seed}:[/] {corrected} digits corrected by their neighbours, {spoilt} made wrong."
     )
     folder = out / f"split{seed}"
-    console.print(f"The picture is {out / 'changes.png'}; the tables are in {out}/. Now try:", soft_wrap=True)
-    console.print(f"  relcrf evaluate models/digits.rcrf --data {folder} --split part --hold rest", highlight=False)
+    say(f"The picture is {out / 'changes.png'}; the tables are in {out}/. Now try:")
+    say(f"  relcrf evaluate models/digits.rcrf --data {folder} --split part --hold rest")

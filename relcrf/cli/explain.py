@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from relcrf import api
 from relcrf.cli.learn import hidden_labels
@@ -22,10 +21,10 @@ from relcrf.cli.output import (
     KeepOption,
     MemoryOption,
     SplitOption,
-    console,
     kept_blocks,
     note,
     print_json,
+    say,
     settings,
     table,
     watching,
@@ -34,7 +33,6 @@ from relcrf.data.dataset import Dataset
 from relcrf.evaluation.explanation import Contribution, Explanation, Part
 from relcrf.evaluation.flips import Flips
 from relcrf.report import neighbourhood
-from relcrf.text.printable import printable
 
 ROUNDING = 1e-9
 """Nats; a remainder below is none."""
@@ -95,7 +93,7 @@ def explain(
     if changes is not None:
         _show_flips(changes, found, top)
     seconds = found.seconds + (changes.seconds if changes else 0.0)
-    console.print(f"explained in {seconds:.2f} s ({found.verdict})", highlight=False)
+    say(f"explained in {seconds:.2f} s ({found.verdict})")
     if picture is not None:
         note(f"the picture is in {picture}")
 
@@ -105,7 +103,7 @@ def _show(found: Explanation, top: int) -> None:
     probability, other = (found.probabilities[value] for value in (found.answer, found.against))
     truth = "" if found.truth is None else f"; in the data it is {found.truth}"
     headline = f"{found.variable} is {found.answer} ({probability:.4f}) and not {found.against} ({other:.4f}){truth}"
-    console.print(printable(headline), markup=False, highlight=False, soft_wrap=True)
+    say(headline)
     rows = [row for one in found.contributions[:top] for row in _rows(one, top, "")]
     left = found.contributions[top:]
     if left:
@@ -123,7 +121,7 @@ def _rows(one: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, 
         f"{n.name} = {n.state}" + ("" if n.is_known else f" ({n.probability:.2f})") for n in one.neighbours
     )
     templates, most = ", ".join(one.templates), ", ".join(_part(part) for part in one.parts[:top])
-    yield indent + escape(printable(who)), escape(printable(templates)), f"{one.amount:+.4f}", escape(printable(most))
+    yield indent + who, templates, f"{one.amount:+.4f}", most
     shown = [source for source in one.sources if abs(source.amount) > ROUNDING]
     for source in shown[: top + 1]:
         yield from _rows(source, top, indent + "  ")
@@ -141,9 +139,9 @@ def _show_flips(found: Flips, explained: Explanation, top: int) -> None:
     if found.single:
         rows: Sequence[tuple[str, str, str, str]] = [
             (
-                escape(printable(str(flip.changes[0]))),
+                str(flip.changes[0]),
                 f"{flip.log_odds:+.4f}",
-                escape(printable(flip.answer)),
+                flip.answer,
                 f"{flip.probability:.4f}",
             )
             for flip in found.single[:top]
@@ -155,4 +153,4 @@ def _show_flips(found: Flips, explained: Explanation, top: int) -> None:
     else:
         changes = "; ".join(str(change) for change in found.nearest.changes)
         text = f"it becomes {found.nearest.answer} ({found.nearest.probability:.4f}) with {changes}"
-    console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+    say(text)

@@ -8,13 +8,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.markup import escape
 
 from relcrf.backends import run_folder
-from relcrf.cli.output import JsonOption, console, note, print_json, table
+from relcrf.cli.output import JsonOption, note, print_json, say, table
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph, learned_graph, require_edges
 from relcrf.report import graph_files, network
-from relcrf.text.printable import printable
 
 _HUBS = 5
 
@@ -93,14 +91,14 @@ def _show(found: LearnedGraph, top: int) -> None:
     if len(shown) < len(found.edges):
         title += f"; the strongest {len(shown)}"
     table(title, ("first", "second", "of", "weight", *(("gain",) if has_gain else ())), rows)
-    hubs = ", ".join(f"{printable(found.nodes[k].name)} ({found.degrees[k]})" for k in _hubs(found))
-    console.print(f"most edges: {hubs}", markup=False, highlight=False, soft_wrap=True)
+    hubs = ", ".join(f"{found.nodes[k].name} ({found.degrees[k]})" for k in _hubs(found))
+    say(f"most edges: {hubs}")
     if any(edge.weight is None for edge in shown):
         note("of an edge with several weights the weight is their norm, written ±")
 
 
 def _row(found: LearnedGraph, edge: Edge, *, has_gain: bool) -> list[str]:
-    ends = [escape(printable(found.nodes[node].name)) for node in (edge.first, edge.second)]
+    ends = [found.nodes[node].name for node in (edge.first, edge.second)]
     weight = f"±{edge.strength:.4f}" if edge.weight is None else f"{edge.weight:+.4f}"
     gain = [] if not has_gain else [f"{edge.gain:.4g}" if edge.gain is not None else ""]
     return [*ends, edge.template, weight, *gain]

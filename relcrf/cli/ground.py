@@ -14,20 +14,22 @@ from relcrf.cli.output import (
     MEMORY,
     BudgetOption,
     DataOption,
+    FactorsOption,
     JsonOption,
     KeepOption,
     MemoryOption,
     ModelArgument,
-    console,
     kept_blocks,
     note,
     note_kept,
     print_json,
+    say,
     size,
     table,
     warn,
     watching,
 )
+from relcrf.cli.time_limit import TimeOption, limited
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame, require_writable
 from relcrf.errors import Diagnostic, UsageError
@@ -61,7 +63,9 @@ def ground(
     url: Annotated[str | None, typer.Option(help="Of the engine postgres: postgresql://user@host/database.")] = None,
     master: Annotated[str | None, typer.Option(help="Of the engine spark: local[2], spark://host:7077.")] = None,
     budget: BudgetOption = BUDGET,
+    max_factors: FactorsOption = None,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Ground a model, and say what came out; or list the instances of a template, or the factors of a variable.
@@ -77,10 +81,12 @@ def ground(
     loaded = api.load(model)
     saved = kept_blocks(keep)
     started = time.perf_counter()
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         dataset = Dataset(data, memory=memory)
-        grounding = loaded.ground(dataset, budget, engine=open_engine, keep=saved, progress=watch.grounding)
+        grounding = loaded.ground(
+            dataset, budget, engine=open_engine, keep=saved, progress=watch.grounding, most_factors=max_factors
+        )
     seconds = time.perf_counter() - started
     if not as_json:
         warn(loaded.warnings)
@@ -127,7 +133,7 @@ def _list(
         return
     (name,) = subject.values()
     if out is not None:
-        console.print(f"{len(frame):,} of {total:,} rows of {name} are in {out}", soft_wrap=True, highlight=False)
+        say(f"{len(frame):,} of {total:,} rows of {name} are in {out}")
         return
     columns = list(frame.columns)[:WIDE]
     title = f"{what} of {name}" + (f": the first {len(frame):,} of {total:,} rows" if len(frame) < total else "")
@@ -149,9 +155,7 @@ def _say(grounding: Grounding, seconds: float, kept: dict[str, Any], *, as_json:
         return
     shown = [(*row[:4], size(row[4])) for row in rows]
     table("the ground graph", ("template", "bindings", "factors", "weights", "bytes"), shown)
-    console.print(
-        f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s"
-    )
+    say(f"{graph.n_variables:,} variables, {labelled:,} of them labelled; {size(graph.nbytes)}; {seconds:.2f} s")
 
 
 def _grounded(grounding: Grounding, template: str) -> tuple[str, int, int, int, int]:

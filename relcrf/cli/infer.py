@@ -17,8 +17,9 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, SetOption, messages, note, print_json, settings, watching
+from relcrf.cli.output import JsonOption, SetOption, note, print_json, say_error, settings, watching
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
+from relcrf.files import whole_path
 from relcrf.graph.conditioning import Conditioned, condition
 from relcrf.graph.uai import UaiModel, marginals_text, partition_text, read_evidence, read_model, states_text
 from relcrf.inference.auto import Auto
@@ -59,13 +60,8 @@ def _written(out: Path | None) -> Iterator[TextIO]:
             yield file
         return
     out = out.resolve()  # what a link names, and not the link, is replaced
-    partial = out.with_name(f".{out.name}.partial")
-    try:
-        with partial.open("w", encoding="ascii") as file:
-            yield file
-        os.replace(partial, out)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_path(out) as partial, partial.open("w", encoding="ascii") as file:
+        yield file
 
 
 def infer(
@@ -127,7 +123,7 @@ def infer(
         )
         note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
-        messages.print("interrupted; the answer is what there was", style="red")
+        say_error("interrupted; the answer is what there was")
         raise typer.Exit(130)
 
 

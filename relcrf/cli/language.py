@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +13,7 @@ from rich.markdown import Markdown
 
 from relcrf.cli.output import JsonOption, console, print_json
 from relcrf.errors import Diagnostic, ModelError, UsageError, suggestion
+from relcrf.files import whole_path
 from relcrf.language.check import check
 from relcrf.language.format import format_text
 from relcrf.language.parse import read
@@ -68,10 +68,9 @@ def _require_parsed(text: str, name: str) -> None:
 
 
 def _replace(path: Path, text: str) -> None:
-    partial = path.with_name(f".{path.name}.writing")
-    partial.write_text(text, encoding="utf-8")
-    partial.chmod(path.stat().st_mode)
-    os.replace(partial, path)
+    with whole_path(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+        partial.chmod(path.stat().st_mode)
 
 
 def explain_error(

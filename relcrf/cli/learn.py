@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -17,13 +16,16 @@ import typer
 from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import AbstractBackend
+from relcrf.backends.checkpoints import Checkpoints
 from relcrf.backends.export import exported, require_exportable
+from relcrf.backends.provenance import Protocol, Provenance, fingerprint
 from relcrf.backends.registry import make
 from relcrf.cli.output import (
     BUDGET,
     MEMORY,
     BudgetOption,
     DataOption,
+    FactorsOption,
     HoldOption,
     JsonOption,
     KeepOption,
@@ -32,40 +34,48 @@ from relcrf.cli.output import (
     SetOption,
     SplitOption,
     choices,
-    console,
     kept_blocks,
-    messages,
     note,
     note_kept,
     print_json,
+    say,
+    say_error,
     settings,
     table,
     warn,
     watching,
 )
+from relcrf.cli.time_limit import TimeOption, limited, out_of_time
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import require_writable
-from relcrf.data.splits import read_split
+from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.pool import PoolExecutor
 from relcrf.execution.spark import SparkExecutor
 from relcrf.execution.spark_session import spark_session
+from relcrf.files import remove_folder, write_text
 from relcrf.grounding.engines.choice import duckdb, spark
 from relcrf.grounding.grounding import Grounding
 
 
-def hidden_labels(grounding: Grounding, split: str | None, hold: list[str] | None) -> np.ndarray | None:
-    """The variables whose labels --split and --hold hide, or else the manifest."""
-    plan = grounding.bound.dataset.split if split is None else read_split(split)
-    held = hold or list(plan.hold if plan else ())
+def held_out(dataset: Dataset, split: str | None, hold: Sequence[str] | None) -> tuple[SplitPlan, list[str]] | None:
+    """The plan that --split and --hold name, or else the manifest, and what of it is held out; None where nothing is."""
+    plan = dataset.split if split is None else read_split(split)
+    held = list(hold or (plan.hold if plan else ()))
     if plan is not None and held:
-        return split_by(grounding, plan).held_out(held)
+        return plan, held
     if split is not None or hold:
         hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
         raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
     return None
+
+
+def hidden_labels(grounding: Grounding, split: str | None, hold: Sequence[str] | None) -> np.ndarray | None:
+    """The variables whose labels --split and --hold hide, or else the manifest."""
+    held = held_out(grounding.bound.dataset, split, hold)
+    return None if held is None else split_by(grounding, held[0]).held_out(held[1])
 
 
 def _note_default(hidden: np.ndarray | None, split: str | None) -> None:
@@ -75,13 +85,13 @@ def _note_default(hidden: np.ndarray | None, split: str | None) -> None:
 
 
 @contextmanager
-def _executor(workers: int, master: str | None) -> Iterator[AbstractExecutor | None]:
+def executor(workers: int, master: str | None) -> Iterator[AbstractExecutor | None]:
     """Who learns: Spark where there is a master, else processes where there are workers, else this process."""
     if master is None and not workers:
         yield None
         return
-    with SparkExecutor(spark_session(master)) if master is not None else PoolExecutor(workers) as executor:
-        yield executor
+    with SparkExecutor(spark_session(master)) if master is not None else PoolExecutor(workers) as found:
+        yield found
 
 
 def train(
@@ -111,7 +121,9 @@ def train(
     workers: Annotated[int, typer.Option(help="Learn in shards by so many processes; 0: by this one.")] = 0,
     master: Annotated[str | None, typer.Option(help="Ground and learn on Spark at this master: local[2].")] = None,
     budget: BudgetOption = BUDGET,
+    max_factors: FactorsOption = None,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn the weights of a model from the labels in the tables; write a run folder.
@@ -129,13 +141,19 @@ def train(
     if export is not None:
         _require_export(export, loaded, system)
     started = time.perf_counter()
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         saved = kept_blocks(keep)
         engine = spark(master) if master is not None else duckdb()
         dataset = Dataset(data, memory=memory)
         grounding = loaded.ground(
-            dataset, budget, engine=engine, keep=saved, progress=watch.grounding, with_gates=system.gated
+            dataset,
+            budget,
+            engine=engine,
+            keep=saved,
+            progress=watch.grounding,
+            with_gates=system.gated,
+            most_factors=max_factors,
         )
         seconds_ground = time.perf_counter() - started
         hidden = hidden_labels(grounding, split, hold)
@@ -145,39 +163,43 @@ def train(
             watch.phase("selecting settings")
             selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
             chosen |= selected.settings
-        identity = run_folder.fingerprint(loaded.text, backend, chosen, problem)
+        identity = fingerprint(loaded.text, backend, chosen, problem)
         partial = run_folder.prepare(out, resume=resume)
-        monitor = run_folder.Checkpoints(partial, identity, watch.step)
+        monitor = Checkpoints(partial, identity, watch.step)
         try:
-            with _executor(workers, master) as executor:
+            with executor(workers, master) as spread:
                 fit = api.fit(
                     loaded,
                     grounding,
                     backend,
                     hidden=hidden,
                     monitor=monitor,
-                    executor=executor,
+                    executor=spread,
                     calibrate=calibrate,
                     **chosen,
                 )
         except KeyboardInterrupt:
             monitor.save()
-            messages.print(
-                f"interrupted; the state is in {partial}: go on with the same command and --resume", style="red"
-            )
+            kept = f"the state is in {partial}: go on with the same command and --resume"
+            if over := out_of_time(kept):
+                raise over from None
+            say_error(f"interrupted; {kept}")
             raise typer.Exit(130) from None
         except RelcrfError:
-            shutil.rmtree(partial)  # refused, not interrupted: there is nothing to go on with
+            remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
             raise
     if strict and not fit.learned.converged:
-        shutil.rmtree(partial)
+        remove_folder(partial)
         message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
         raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
     learned = replace(fit.learned, log=tuple(monitor.log))
     timings = {"ground": seconds_ground, "learn": fit.seconds}
-    run_folder.save(learned, out, timings, monitor.seconds)
+    held = held_out(dataset, split, hold)
+    asked = None if held is None else held[0].text
+    protocol = Protocol(asked, tuple(held[1]) if held else (), calibrate, workers, memory, budget, master)
+    run_folder.save(learned, out, timings, monitor.seconds, Provenance.now(identity, protocol, grounding.bound))
     if export is not None:
-        run_folder.write_text(export, exported(learned))
+        write_text(export, exported(learned))
     if as_json:
         answer = {"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings}
         print_json(
@@ -201,7 +223,7 @@ def train(
         note("chosen: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
     rows: list[tuple[str, Any]] = [(name.replace("_", " "), value) for name, value in learned.summary.items()]
     table(f"trained by {backend}", ("", ""), [(n, f"{v:,}" if isinstance(v, int) else str(v)) for n, v in rows])
-    console.print(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
+    say(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
 
 
 def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> None:
@@ -234,6 +256,7 @@ def predict(
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Predict the missing values in the tables; known ones are evidence.
@@ -245,7 +268,7 @@ def predict(
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
     make(fit.learned.backend, **{**fit.learned.settings, **chosen})
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         saved = kept_blocks(keep)
         grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=saved)
@@ -291,7 +314,7 @@ def predict(
     for name, frame in frames.items():
         shown = [row[:4] for row in frame.rows(10)]
         table(f"{name}: the first of {len(frame):,} predictions", list(frame.columns)[:4], shown)
-    console.print(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
+    say(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
     if not (verdict.is_good or interrupted):
         note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
     _end_interrupted(interrupted)
@@ -300,7 +323,9 @@ def predict(
 def _end_interrupted(interrupted: bool) -> None:
     """The exit code of Ctrl-C, where what there was has been given."""
     if interrupted:
-        messages.print("interrupted; the answer is what there was", style="red")
+        if over := out_of_time("the answer is what there was; allow more with --time"):
+            raise over
+        say_error("interrupted; the answer is what there was")
         raise typer.Exit(130)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -27,10 +28,13 @@ from relcrf.cli import (
     new,
     pareto,
     report,
+    reproduce,
     warmup,
     weights,
 )
-from relcrf.cli.output import messages, note, print_json
+from relcrf.cli.output import messages, note, print_json, say_error
+from relcrf.cli.time_limit import out_of_time
+from relcrf.data.store import reason
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
 
@@ -56,6 +60,7 @@ for command in (
     pareto.pareto,
     infer.infer,
     report.report,
+    reproduce.reproduce,
     moments.moments,
     graph.graph,
     explain.explain,
@@ -129,6 +134,8 @@ def _run() -> None:
         code = app(standalone_mode=False)
         if isinstance(code, int) and code:
             if code == INTERRUPTED:
+                if over := out_of_time():
+                    _refuse(over)
                 _end_quietly()
             sys.exit(code)
     except _USAGE_ERROR as error:
@@ -139,12 +146,16 @@ def _run() -> None:
             sys.exit(2)
         _refuse(UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see: {where} --help")))
     except typer.Abort:
+        if over := out_of_time():
+            _refuse(over)
         _end_quietly()
         sys.exit(INTERRUPTED)
     except RelcrfError as error:
         _refuse(error)
     except (KeyboardInterrupt, duckdb.InterruptException):
-        messages.print("interrupted", style="red")
+        if over := out_of_time():
+            _refuse(over)
+        say_error("interrupted")
         _end_quietly()
         sys.exit(INTERRUPTED)
     except duckdb.OutOfMemoryException as error:
@@ -156,24 +167,30 @@ def _run() -> None:
         )
     except BrokenPipeError:
         raise
+    except duckdb.IOException as error:
+        message = f"DuckDB cannot read or write a file: {reason(error).lower()}"
+        hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
+        _refuse(UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),))))
     except OSError as error:
-        message = f"'{error.filename}' cannot be read or written: {(error.strerror or str(error)).lower()}"
-        _refuse(UsageError(Diagnostic("E314", message, hint="name another place")))
+        what = f"'{error.filename}'" if error.filename else "a file"
+        message = f"{what} cannot be read or written: {(error.strerror or str(error)).lower()}"
+        full = error.errno == errno.ENOSPC
+        hint = "make room; what was whole before is there still" if full else "name another place"
+        _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
         if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
-            messages.print("interrupted", style="red")
+            if over := out_of_time():
+                _refuse(over)
+            say_error("interrupted")
             _end_quietly()
             sys.exit(INTERRUPTED)
         if os.environ.get("RELCRF_DEBUG"):
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]
         what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        messages.print(
-            f"internal error at {last.filename}:{last.lineno}: {what}\n"
-            "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it.",
-            style="red",
-            markup=False,
-            soft_wrap=True,
+        say_error(f"internal error at {last.filename}:{last.lineno}: {what}")
+        say_error(
+            "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it."
         )
         sys.exit(70)
 

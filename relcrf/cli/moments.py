@@ -9,7 +9,7 @@ import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.cli.output import JsonOption, console, print_json, table
+from relcrf.cli.output import JsonOption, print_json, say, table
 from relcrf.data.frame import Frame, require_writable
 
 
@@ -43,4 +43,4 @@ def moments(
         [c.replace("_", " ") for c in frame.columns],
         texts,
     )
-    console.print(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")
+    say(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")

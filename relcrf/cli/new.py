@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
-from relcrf.cli.output import MEMORY, JsonOption, MemoryOption, console, note, print_json, table, watching
+from relcrf.cli.output import MEMORY, JsonOption, MemoryOption, note, print_json, say, table, watching
 from relcrf.proposal.project import Project, propose
-from relcrf.text.printable import printable
 
 
 def new(
@@ -38,28 +36,22 @@ def new(
     if as_json:
         print_json(_as_dict(project, seconds))
         return
-    rows = [(_shown(f.table), _shown(f.taken_for), f.rows, _shown(f.reason)) for f in project.scheme.findings]
+    rows = [(f.table, f.taken_for, f.rows, f.reason) for f in project.scheme.findings]
     table("what the tables are", ("table", "taken for", "rows", "because"), rows)
     counts = {p.name: p for p in project.plans}
     shown = [
         (p.name, counts[p.name].bindings, counts[p.name].weights, p.comment) for p in project.pieces if p.name in counts
     ]
-    table(f"templates for {_shown(project.target.name)}", ("template", "bindings", "weights", "what it says"), shown)
+    table(f"templates for {project.target.name}", ("template", "bindings", "weights", "what it says"), shown)
     written = f"{project.model}" + (f" and {project.manifest[0]}" if project.manifest else "")
-    console.print(
-        f"{written}: predicts {printable(project.target.name)} ({printable(project.target.reason)}); "
+    say(
+        f"{written}: predicts {project.target.name} ({project.target.reason}); "
         f"{project.variables:,} variables, {project.labelled:,} of them labelled; {seconds:.1f} s",
-        markup=False, highlight=False, soft_wrap=True,
     )  # fmt: skip
     for text in project.notes:
-        note(printable(text))
+        note(text)
     for command in project.commands:
-        console.print(f"  {printable(command)}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _shown(text: str) -> str:
-    """A text of the data in a cell: neither markup nor control characters mean anything."""
-    return escape(printable(text))
+        say(f"  {command}")
 
 
 def _as_dict(project: Project, seconds: float) -> dict[str, object]:

@@ -12,11 +12,13 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.saved import SavedBlocks
+from relcrf.printable import printable
 from relcrf.watching import Watch as Watch
 from relcrf.watching import on_console
 
@@ -29,6 +31,10 @@ MemoryOption = Annotated[
     str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
 ]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
+FactorsOption = Annotated[
+    int | None,
+    typer.Option("--max-factors", min=1, help="Most factors that the whole model may have; more are refused."),
+]
 SplitOption = Annotated[
     str | None,
     typer.Option(
@@ -60,8 +66,9 @@ messages = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output; a number that is none becomes null."""
-    sys.stdout.write(json.dumps(_plain(value), ensure_ascii=False) + "\n")
+    """One JSON object on standard output; a number that is none becomes null, and what is not printable an escape of JSON."""
+    text = json.dumps(_plain(value), ensure_ascii=False)
+    sys.stdout.write("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n")
     sys.stdout.flush()
 
 
@@ -76,21 +83,35 @@ def _plain(value: Any) -> Any:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table on the terminal; numbers are set to the right."""
-    out = Table(title=title, title_justify="left")
+    """A table on the terminal; numbers are set to the right. Texts are shown as they are, see `say`."""
+    out = Table(title=_text(title), title_justify="left")
     rows = [list(row) for row in rows]
     for k, name in enumerate(columns):
         is_number = all(isinstance(row[k], int | float) for row in rows)
-        out.add_column(name, justify="right" if is_number else "left")
+        out.add_column(_text(name), justify="right" if is_number else "left")
     for row in rows:
         out.add_row(*(_cell(value, 2 if name == "seconds" else 4) for name, value in zip(columns, row, strict=True)))
     console.print(out)
 
 
-def _cell(value: object, digits: int) -> str:
+def _text(text: str) -> Text:
+    return Text(printable(text))
+
+
+def _cell(value: object, digits: int) -> Text:
     if isinstance(value, float):
-        return f"{value:.{digits}f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+        return Text(f"{value:.{digits}f}")
+    return Text(f"{value:,}") if isinstance(value, int) else _text(str(value))
+
+
+def say(text: str, style: str = "") -> None:
+    """A line on standard output: no character of it is markup, or a command to the terminal."""
+    console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_error(text: str) -> None:
+    """A line on standard error, in red."""
+    messages.print(printable(text), style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def size(n_bytes: int) -> str:
@@ -111,7 +132,7 @@ def warn(diagnostics: Iterable[Diagnostic]) -> None:
 
 def note(text: str) -> None:
     """A remark, on standard error."""
-    messages.print(f"note: {text}", style="dim", markup=False, highlight=False, soft_wrap=True)
+    messages.print(printable(f"note: {text}"), style="dim", markup=False, highlight=False, soft_wrap=True)
 
 
 def settings(pairs: Sequence[str] | None) -> dict[str, str]:

@@ -23,12 +23,12 @@ from relcrf.cli.output import (
     SetOption,
     SplitOption,
     Watch,
-    console,
     kept_blocks,
-    messages,
     note,
     note_kept,
     print_json,
+    say,
+    say_error,
     settings,
     table,
     warn,
@@ -103,7 +103,7 @@ def pareto(
             if interrupted:
                 break
     if not points:
-        messages.print("interrupted before a price was done", style="red")
+        say_error("interrupted before a price was done")
         raise typer.Exit(130)
     if plot is not None:
         front.draw(points, plot)
@@ -116,9 +116,9 @@ def pareto(
         note_kept(saved)
         _show(points)
         if plot is not None:
-            console.print(f"the plot is in {plot}", soft_wrap=True)
+            say(f"the plot is in {plot}")
     if interrupted:
-        messages.print("interrupted; these are the prices that were done", style="red")
+        say_error("interrupted; these are the prices that were done")
         raise typer.Exit(130)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from relcrf.cli.output import JsonOption, console, print_json, table, watching
+from relcrf.cli.output import JsonOption, print_json, say, table, watching
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.kernels.compile import cache_folder
 from relcrf.kernels.warmup import compile_all, missing
@@ -36,5 +36,5 @@ def warmup(as_json: JsonOption = False) -> None:
         slowest = sorted(seconds.items(), key=lambda item: -item[1])
         table(f"{len(names)} kernels compiled in {total:.1f} seconds", ("kernel", "seconds"), slowest)
     else:
-        console.print("Nothing was to be compiled.")
-    console.print(f"The compiled kernels are in {folder.path}", soft_wrap=True, highlight=False)
+        say("Nothing was to be compiled.")
+    say(f"The compiled kernels are in {folder.path}")

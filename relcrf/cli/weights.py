@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.markup import escape
 
 from relcrf import api
 from relcrf.cli.learn import hidden_labels
@@ -22,9 +21,9 @@ from relcrf.cli.output import (
     JsonOption,
     MemoryOption,
     SplitOption,
-    console,
     note,
     print_json,
+    say,
     table,
     watching,
 )
@@ -33,7 +32,6 @@ from relcrf.data.frame import Frame, require_writable
 from relcrf.evaluation.named_weights import errors_on, named_weights, selected, sorted_rows
 from relcrf.evaluation.run_differences import Name, Pair, RunDifferences, differences, jaccard
 from relcrf.evaluation.standard_errors import StandardErrors
-from relcrf.text.printable import printable
 
 
 class Sort(StrEnum):
@@ -99,7 +97,7 @@ def weights(
 
 
 def _show(found: Frame, rows: list[tuple[Any, ...]], total: int) -> None:
-    texts = [[escape(printable(cell)) if isinstance(cell, str) else _number(cell) for cell in row] for row in rows]
+    texts = [[cell if isinstance(cell, str) else _number(cell) for cell in row] for row in rows]
     table(
         f"weights: {len(rows):,} of {len(found):,} selected, {total:,} in all",
         [c.replace("_", " ") for c in found.columns],
@@ -114,7 +112,7 @@ def _number(value: float) -> str:
 
 def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
     known = int((kept & ~np.isnan(errors.values)).sum())
-    note(f"standard errors by the observed information, exact, of {known:,} weights")
+    note(f"standard errors by {errors.source}, of {known:,} weights")
     if not errors.is_maximum:
         note(
             f"{errors.gradient:.0%} of the gradient is left: these are not the data that it was trained on, or training "
@@ -193,38 +191,36 @@ def _show_differences(found: RunDifferences, answers: Mapping[str, Any] | None, 
         if pairs:
             table(title, ("", "first", "second"), [_pair(name, pair) for name, pair in pairs.items()])
         else:
-            console.print(f"{title}: the same")
+            say(f"{title}: the same")
     if found.model:
         for line in found.model:
             colour = {"+": "green", "-": "red", "@": "cyan"}.get(line[:1], "")
-            console.print(printable(line), style=colour, markup=False, highlight=False, soft_wrap=True)
+            say(line, style=colour)
     else:
-        console.print("model: the same")
+        say("model: the same")
     rows = [
-        [*(escape(printable(text)) for text in name), f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"]
+        [*(text for text in name), f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"]
         for name, one, other in found.weights[:top]
     ]
     columns = ("template", "key", "feature", "pattern", "first", "second", "difference")
     table(f"weights of both, those that differ most: {len(rows):,} of {len(found.weights):,}", columns, rows)
     for run, alone in zip(("first", "second"), found.only, strict=True):
         if alone:
-            shown = [[*(escape(printable(text)) for text in name), f"{value:+.4f}"] for name, value in alone[:top]]
+            shown = [[*(text for text in name), f"{value:+.4f}"] for name, value in alone[:top]]
             title = f"weights of the {run} alone: {len(shown):,} of {len(alone):,}"
             table(title, ("template", "key", "feature", "pattern", "weight"), shown)
     if not np.isnan(found.correlation):
-        console.print(f"the weights of both correlate by {found.correlation:.4f}", highlight=False)
+        say(f"the weights of both correlate by {found.correlation:.4f}")
     if found.structure is not None:
-        console.print(f"chosen candidates in common: {found.structure:.1%} (Jaccard)", highlight=False)
+        say(f"chosen candidates in common: {found.structure:.1%} (Jaccard)")
     if answers is not None:
         for name, share in answers["same"].items():
             if share is not None:
-                console.print(
-                    f"{name}: {share:.1%} of {answers['queries'][name]:,} answers are the same", highlight=False
-                )
+                say(f"{name}: {share:.1%} of {answers['queries'][name]:,} answers are the same")
         if answers["edges"] is not None:
-            console.print(f"edges that act, in common: {answers['edges']:.1%} (Jaccard)", highlight=False)
+            say(f"edges that act, in common: {answers['edges']:.1%} (Jaccard)")
 
 
 def _pair(name: str, pair: Pair) -> tuple[str, str, str]:
-    first, second = ("" if value is None else escape(printable(str(value))) for value in pair)
-    return escape(printable(name)), first, second
+    first, second = ("" if value is None else str(value) for value in pair)
+    return name, first, second

@@ -11,6 +11,19 @@ from typing import IO
 
 import numpy as np
 
+DAMAGED = (
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    EOFError,
+    ArithmeticError,
+    RecursionError,
+    MemoryError,
+)
+"""What it raises to read files that are not as they were written."""
+
 FIRST_ROWS = 1 << 12
 
 

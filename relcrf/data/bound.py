@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
@@ -14,6 +15,7 @@ import numpy as np
 from relcrf.data.coding import text_of
 from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.store import reading
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.functions import foreign
 from relcrf.model.spec import Entity, ModelSpec
@@ -122,7 +124,8 @@ class Bound:
             f"JOIN {quoted(entity_table(entity))} AS e "
             f"ON CAST(e.key AS VARCHAR) = {text_of(table, key or '')} ORDER BY e.vid"
         )
-        return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
+        with reading(table.place):
+            return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
 
 
 def telling_failures(make: Callable[Concatenate[Bound, P], T]) -> Callable[Concatenate[Bound, P], T]:
@@ -138,7 +141,8 @@ def telling_failures(make: Callable[Concatenate[Bound, P], T]) -> Callable[Conca
 
 def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
     """Frees a binding's tables when nothing refers to it any more."""
-    connection.execute(f"DROP SCHEMA {schema} CASCADE")
+    with suppress(duckdb.FatalException):  # nothing is left of a database that a damaged file has ended
+        connection.execute(f"DROP SCHEMA {schema} CASCADE")
     connection.close()
 
 

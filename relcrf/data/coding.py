@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import duckdb
 
 from relcrf.data.dataset import RawTable, quoted
-from relcrf.data.readers.base import literal
+from relcrf.data.store import literal
 from relcrf.errors import DataPlace, Diagnostic
 from relcrf.model.types import AttributeType, Bool, Date, Integer, Real, String
 

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import duckdb
-
 from relcrf.data.bound import Bound
 from relcrf.data.coding import (
     WHOLE_TYPES,
@@ -22,7 +20,8 @@ from relcrf.data.coding import (
 )
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import domain_table, entity_table
-from relcrf.errors import DataPlace, Diagnostic, listing, suggestion
+from relcrf.data.store import reading
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, folded
 from relcrf.model.types import Bool, DomainType, Vector
 
@@ -48,12 +47,12 @@ class Columns:
     def _reading(self, table: RawTable) -> Iterator[None]:
         """Reports a table that turns out to be unreadable, and lets the other tables be looked at."""
         try:
-            yield
-        except (duckdb.InvalidInputException, duckdb.IOException) as error:
-            notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
-            self.problems.append(
-                Diagnostic("E204", f"{table.place} cannot be read", DataPlace(table.place), notes=notes)
-            )
+            with reading(table.place):
+                yield
+        except DataError as error:
+            self.problems += error.diagnostics
+            if not self.dataset.store.is_whole():
+                raise DataError(self.problems) from None
 
     def _read_from(self, name: str, table: RawTable) -> None:
         self.bound.sources.setdefault(name, set()).add(table.place)
@@ -233,6 +232,6 @@ class Columns:
     def _missing_table(self, what: str, *names: str) -> None:
         known = [t.name for t in self.dataset.tables.values()]
         hint = suggestion(names[0], known) or f"the tables are {listing(known)}"
-        wanted = " or ".join(f"'{folded(n)}'" for n in dict.fromkeys(names))
+        wanted = " or ".join(f"'{n}'" for n in dict.fromkeys(map(folded, names)))
         message = f"there is no table for {what}: looked for {wanted}"
         self.problems.append(Diagnostic("E210", message, DataPlace(self.dataset.place), hint))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import Dataset, RawTable
+from relcrf.data.store import reading
 
 BLOCK = 1 << 20
 
@@ -23,7 +24,7 @@ def content_of(bound: Bound, place: str) -> str:
     if place not in known:
         table = next(t for t in bound.dataset.tables.values() if t.place == place)
         path = Path(place)
-        rows = _hash_of_file(path) if path.is_file() else _hash_of_rows(bound.dataset, table)
+        rows = _hash_of_file(path) if path.is_file() else hash_of_rows(bound.dataset, table)
         known[place] = json.dumps([table.columns, table.types, rows])
     return known[place]
 
@@ -36,7 +37,9 @@ def _hash_of_file(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _hash_of_rows(dataset: Dataset, table: RawTable) -> str:
+def hash_of_rows(dataset: Dataset, table: RawTable) -> str:
+    """The number of rows of a table and their hash, whatever their order; of one version of DuckDB."""
     sql = f"SELECT count(*), bit_xor(hash(raw)), sum(hash(raw)::HUGEINT) FROM {table.scan} AS raw"
-    (found,) = dataset.connection.execute(sql).fetchall()
+    with reading(table.place):
+        (found,) = dataset.connection.execute(sql).fetchall()
     return "-".join(map(str, found))

@@ -96,6 +96,7 @@ class Dataset:
             self._require_tables(f"the database '{self.place}'", "name a database whose schema 'public' has tables")
         else:
             self._add_path(Path(source))
+        self.store.shut()
 
     @classmethod
     def from_networkx(
@@ -141,12 +142,18 @@ class Dataset:
     def _readers(self) -> list[AbstractReader]:
         return [plugins.load(e, "E406", "reader", _problem)() for e in plugins.found(entry_points, "relcrf.readers")]
 
+    def _named(self, path: Path) -> list[tuple[AbstractReader, str]]:
+        """The readers for the ending of a file, and the ending."""
+        return [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
+
     def _read(self, path: Path) -> list[Found] | None:
         """The tables of a file; None where its ending is that of no table."""
-        named = [(reader, s) for reader in self._readers for s in reader.suffixes if path.name.lower().endswith(s)]
+        named = self._named(path)
         if not named:
             return None
         place = DataPlace(str(path))
+        if not _is_text(str(path.absolute())):
+            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, "its name is no UTF-8 text; rename it"))
         try:
             for reader, suffix in named:
                 if reader.accepts(path):
@@ -180,8 +187,10 @@ class Dataset:
 
     def _add_folder(self, folder: Path) -> None:
         for path in sorted(folder.iterdir()):
-            for found in (self._read(path) if path.is_file() else None) or ():
-                self._add(found)
+            if path.is_file() and self._named(path):
+                _require_inside(path, folder)
+                for found in self._read(path) or ():
+                    self._add(found)
         endings = listing((s for reader in self._readers for s in reader.suffixes), limit=40)
         self._require_tables(f"the folder '{folder}'", f"tables are files ending in {endings}")
 
@@ -299,6 +308,25 @@ class Dataset:
     def find(self, *names: str) -> RawTable | None:
         """The first of these tables that exists, case and underscores aside."""
         return next((self.tables[folded(n)] for n in names if folded(n) in self.tables), None)
+
+
+def _is_text(name: str) -> bool:
+    """Whether a name is text: of bytes that are not UTF-8 Python makes halves of characters, and DuckDB nothing at all."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _require_inside(path: Path, folder: Path) -> None:
+    """
+    Raises:
+        DataError: for a link that leads out of the folder: it may have come with the folder, from somebody else.
+    """
+    if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
+        message = f"'{path.name}' is a link that leads out of its folder"
+        raise DataError(Diagnostic("E233", message, DataPlace(str(path)), "copy the file there, or remove the link"))
 
 
 def _renamed(table: RawTable, entry: TableEntry) -> RawTable:

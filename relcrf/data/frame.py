@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,8 +13,9 @@ import duckdb
 import numpy as np
 
 from relcrf.data.extras import require
-from relcrf.data.readers.base import literal
+from relcrf.data.store import literal, reason
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.files import whole_path
 from relcrf.text.html_table import html_table
 
 _COPIES = {
@@ -94,14 +96,17 @@ class Frame:
         """
         path = Path(path)
         require_writable(path)
-        partial = path.with_name(f".{path.name}.partial")
-        if path.suffix in _ARROW:
-            require("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
-        else:
+        with whole_path(path) as partial:
+            if path.suffix in _ARROW:
+                require("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
+                return
+            copy = f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]})"
             with duckdb.connect() as connection:
                 connection.register("frame", dict(self.columns))
-                connection.execute(f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]})")
-        os.replace(partial, path)
+                try:
+                    connection.execute(copy)
+                except duckdb.IOException as error:
+                    raise OSError(errno.EIO, reason(error), str(path)) from None
 
     def __repr__(self) -> str:
         return f"Frame({len(self):,} rows: {listing(self.columns)})"

@@ -10,8 +10,8 @@ import duckdb
 import sqlglot
 from sqlglot import expressions
 
-from relcrf.data.readers.base import Found, literal
-from relcrf.data.store import Store, first_line, quoted
+from relcrf.data.readers.base import Found
+from relcrf.data.store import Store, first_line, literal, quoted
 from relcrf.errors import DataError, DataPlace, Diagnostic, Span, listing, suggestion
 
 

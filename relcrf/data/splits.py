@@ -18,6 +18,11 @@ class ColumnSplit:
     column: str
     hold: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """What `read_split` reads as this plan."""
+        return self.column
+
     def __str__(self) -> str:
         return self.column
 
@@ -30,6 +35,11 @@ class FoldSplit:
     seed: int = 0
     hold: tuple[str, ...] = ()
 
+    @property
+    def text(self) -> str:
+        """What `read_split` reads as this plan."""
+        return f"folds={self.folds},seed={self.seed}"
+
     def __str__(self) -> str:
         return "fold"
 
@@ -41,6 +51,11 @@ class HideSplit:
     share: float
     seed: int = 0
     hold: ClassVar[tuple[str, ...]] = (HIDDEN,)
+
+    @property
+    def text(self) -> str:
+        """What `read_split` reads as this plan."""
+        return f"hide={self.share!r},seed={self.seed}"
 
     def __str__(self) -> str:
         return "part"

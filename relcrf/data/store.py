@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ from duckdb.func import FunctionNullHandling
 from duckdb.sqltypes import DuckDBPyType
 
 from relcrf.data.names import foreign_function
-from relcrf.errors import Diagnostic, UsageError
+from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
 from relcrf.model.functions import ForeignFunction
 
 DEFAULT_MEMORY = "1GB"
@@ -50,6 +51,9 @@ _UNITS = {
     "TI": 1 << 40,
 }
 
+_PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f]")
+"""What DuckDB takes for a pattern in the name of a file, and more that it might."""
+
 BATCH = 50_000
 """Rows that a reader holds in Python at a time."""
 
@@ -59,9 +63,55 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def literal(text: str) -> str:
+    """A SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def first_line(error: Exception) -> str:
     """What an error says, without its details."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+
+
+_NOT_OF_FILES = (
+    duckdb.BinderException,
+    duckdb.CatalogException,
+    duckdb.InterruptException,
+    duckdb.OutOfMemoryException,
+    duckdb.ParserException,
+    duckdb.SyntaxException,
+    NotImplementedError,
+    RecursionError,
+)
+"""What DuckDB raises that no damaged file is the reason of."""
+
+
+@contextmanager
+def reading(place: str) -> Iterator[None]:
+    """What DuckDB says while it reads a damaged file is a mistake of the table.
+
+    Args:
+        place: of the table, as messages call it.
+
+    Raises:
+        DataError: E204.
+    """
+    try:
+        yield
+    except (
+        duckdb.Error,
+        RuntimeError,
+    ) as error:  # a stream that breaks off raises RuntimeError, as one that Ctrl-C meets
+        if isinstance(error, _NOT_OF_FILES) or "Query interrupted" in str(error):
+            raise
+        notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
+        raise DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), notes=notes)) from None
+
+
+def reason(error: duckdb.IOException) -> str:
+    """Why the system has refused to read or to write."""
+    text = str(error)
+    return next((why for why in ("No space left on device", "Permission denied") if why in text), first_line(error))
 
 
 class Store:
@@ -84,13 +134,15 @@ class Store:
         """Limit of DuckDB's buffers."""
         self.n_bytes = int(n_bytes)
         self.column_bytes = int(n_bytes * COLUMN_SHARE)
-        self._root = Path(tempfile.mkdtemp(prefix="relcrf-"))
+        self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._numbers = count(1)
         config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": self.memory,
             "temp_directory": str(self.folder()),
             "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
         }
         try:
             self.connection = duckdb.connect(str(self.folder() / "tables.duckdb"), config=config)
@@ -100,6 +152,7 @@ class Store:
                 Diagnostic("E311", message, hint="write a size such as 500MB", notes=(first_line(error),))
             ) from None
         self._frames: dict[str, Any] = {}
+        self._files: list[str] = []
         self._functions: dict[str, Callable[..., Any]] = {}
         self._failures: list[UsageError] = []
         weakref.finalize(self, _forget, self.connection, self._functions)
@@ -120,6 +173,38 @@ class Store:
         folder = self._root / self.new_name("folder")
         folder.mkdir()
         return folder
+
+    def file(self, path: Path) -> str:
+        """A SQL literal that DuckDB takes for the name of this file, and of no other: it would open `http://...` on the network,
+        `~` in the home, and for `a*.csv` all files that fit.
+        """
+        name = os.path.abspath(path)
+        if _PATTERN.search(name):
+            link = self.folder() / f"file{re.sub('[^a-z.]', '', path.name.lower())[-12:]}"
+            real = os.path.realpath(path)
+            try:
+                os.link(real, link)
+            except OSError:  # of another disk, or of somebody else
+                shutil.copyfile(real, link)
+            return literal(str(link))
+        self._files += [name, os.path.realpath(path)]  # DuckDB asks for that which a link names, too
+        return literal(name)
+
+    def shut(self) -> None:
+        """From here on the database reads the files that `file` has named, and those of its own folders; it reaches no other
+        file, no network and no extension, whatever it is asked. Nothing opens it again.
+        """
+        self.connection.execute(f"SET allowed_paths = [{', '.join(map(literal, self._files))}]")
+        self.connection.execute(f"SET allowed_directories = [{literal(f'{self._root}/')}]")
+        self.connection.execute("SET enable_external_access = false")
+
+    def is_whole(self) -> bool:
+        """Whether the database still answers: a mistake inside DuckDB, as a damaged file may bring about, ends it."""
+        try:
+            self.connection.execute("SELECT 1")
+        except duckdb.FatalException:
+            return False
+        return True
 
     def cursor(self) -> duckdb.DuckDBPyConnection:
         """A connection of its own that sees all that is in the store."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from relcrf.demo.run import SplitResult
+from relcrf.files import whole_path
 
 _SHADES = " .:-=+*#%@"
 
@@ -55,9 +56,8 @@ def draw(result: SplitResult, path: Path, limit: int = 40) -> None:
             f"{result.before[at]} → {result.after[at]}", fontsize=10, color="#157347" if is_right else "#b02a37"
         )
     figure.tight_layout()
-    partial = path.with_name(f".{path.name}.partial")
-    figure.savefig(partial, dpi=130, format="png")
-    partial.replace(path)
+    with whole_path(path) as partial:
+        figure.savefig(partial, dpi=130, format="png")
 
 
 def _sample(result: SplitResult, limit: int) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,14 @@ from relcrf import api
 from relcrf.api import Model, Prediction
 from relcrf.backends.registry import backend_class
 from relcrf.data.dataset import Dataset
+from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.estimators.frames import like
+from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.proposal.draft import Draft, proposed
+from relcrf.watching import watching
 
 OWN = ("model", "backend", "attribute", "tables")
 """Parameters of the estimator; all others are settings of the backend."""
@@ -33,13 +36,16 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     are hidden, whatever the tables say.
 
     Args:
-        model: a `Model`, or the path of a `.rcrf` file.
+        model: a `Model`, or the path of a `.rcrf` file; without one, the tables are looked at as `relcrf new` does, and a first
+            model is proposed.
         backend: the system that learns.
-        attribute: what is predicted, such as `Page.category`; needed where the model predicts several.
+        attribute: what is predicted, such as `Page.category`; needed where the model predicts several. A proposed model predicts
+            this.
         tables: see above.
         settings: of the backend, such as `l2=0.5`.
 
     Attributes:
+        model_: the model that was fitted, the given or the proposed one; it prints as its text.
         fit_: the trained model.
         classes_: the values of the attribute in their order as labels, where `tables` are given.
     """
@@ -60,6 +66,12 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         self.settings = settings
 
     # Parameters
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """With what a fit without a model has proposed."""
+        own = str(super().__repr__(N_CHAR_MAX))
+        proposal = getattr(self, "_proposal", None)
+        return own if proposal is None else f"{own}: {proposal}"
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """All parameters and settings by name."""
@@ -82,11 +94,11 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         Raises:
             ModelError, DataError, UsageError: as the model, the tables and the settings have mistakes.
         """
-        model = self._model()
+        with watching() as watch:
+            grounding = self._ground(_dataset(X if self.tables is None else self.tables), watch.grounding)
         if self.tables is None:
-            self.fit_ = model.fit(_dataset(X), self.backend, **self.settings)
+            self.fit_ = api.fit(self.model_, grounding, self.backend, **self.settings)
             return self
-        grounding = model.ground(_dataset(self.tables), with_gates=backend_class(self.backend).gated)
         block = self._block(grounding)
         variables = _variables(grounding, block, X)
         if y is None or len(y) != len(variables):
@@ -97,9 +109,9 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         states[variables] = _codes(block, y)
         self._grounding, self._attribute = replace(grounding, states=states), block.name
         values = _typed(block.values, y)
-        self._order = np.argsort(values, kind="stable")
+        self._order = np.array(_ascending(values.tolist()))
         self.classes_ = values[self._order]
-        self.fit_ = api.fit(model, self._grounding, self.backend, **self.settings)
+        self.fit_ = api.fit(self.model_, self._grounding, self.backend, **self.settings)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -113,13 +125,13 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         check_is_fitted(self, "fit_")
         if self.tables is not None:
             return self.classes_[self.predict_proba(X).argmax(axis=1)]
-        return self._frames(X, drop="p_")
+        return self._frames(X, with_each=False)
 
     def predict_proba(self, X: Any) -> Any:
         """As `predict`, with the probability of each value: an array of shape (n, n_classes), or frames with columns `p_...`."""
         check_is_fitted(self, "fit_")
         if self.tables is None:
-            return self._frames(X, drop="")
+            return self._frames(X, with_each=True)
         grounding = self._grounding
         block = self._block(grounding)
         variables = _variables(grounding, block, X)
@@ -138,21 +150,24 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         found = api.predict(self.fit_, grounding, hidden=grounding.states >= 0)
         return found.score(self.attribute).accuracy
 
-    def _frames(self, X: Any, drop: str) -> Any:
-        """Args: drop: what the names of columns begin with that are left out."""
+    def _frames(self, X: Any, *, with_each: bool) -> Any:
+        """Args: with_each: the probability of each value, too."""
         found = self.fit_.predict(_dataset(X))
         make = like(X)
         names = found.attributes if self.attribute is None else [self.attribute]
-        frames = {name: make(_without(found, name, drop)) for name in names}
+        frames = {name: make(found.table(name) if with_each else _most_probable(found, name)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
-    def _model(self) -> Model:
-        if isinstance(self.model, Model):
-            return self.model
+    def _ground(self, data: Dataset, progress: Progress) -> Grounding:
+        """The model on the tables; without a model, one that is proposed for them."""
+        with_gates = backend_class(self.backend).gated
+        self._proposal: Draft | None = None
         if self.model is None:
-            hint = 'write RelationalCRF("model.rcrf"), or give a relcrf.Model'
-            raise UsageError(Diagnostic("E367", "the estimator has no model", hint=hint))
-        return api.load(Path(self.model))
+            self._proposal = proposed(data, self.attribute, progress, with_gates=with_gates)
+            self.model_ = self._proposal.model
+            return self._proposal.grounding
+        self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)
+        return self.model_.ground(data, progress=progress, with_gates=with_gates)
 
     def _block(self, grounding: Grounding) -> VariableBlock:
         known = [block.name for block in grounding.blocks if not block.is_latent]
@@ -169,18 +184,18 @@ def _dataset(tables: Any) -> Dataset:
     return tables if isinstance(tables, Dataset) else Dataset(tables)
 
 
-def _without(found: Prediction, attribute: str, drop: str) -> Any:
-    frame = found.table(attribute)
-    if not drop:
-        return frame
-    return replace(frame, columns={name: c for name, c in frame.columns.items() if not name.startswith(drop)})
+def _most_probable(found: Prediction, attribute: str) -> Frame:
+    """The table of an attribute without the columns that stand last, of each value's probability."""
+    frame, block = found.table(attribute), found.block(attribute)
+    kept = [*block.columns, block.attribute or "value", "probability", "joint"]
+    return replace(frame, columns=dict(list(frame.columns.items())[: len(kept)]))
 
 
 def _keys(X: Any, key: str) -> list[str]:
     """Keys as text: of a column of that name, or of the only column."""
     column = X[key] if hasattr(X, "columns") and key in X.columns else X
-    cells = np.asarray(column)
-    return [str(cell) for cell in cells.reshape(len(cells), -1)[:, 0].tolist()]
+    cells = np.asarray(column, dtype=object)
+    return [str(cell) for cell in (cells if cells.ndim == 1 else cells[:, 0]).tolist()]
 
 
 def _variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray:
@@ -219,11 +234,22 @@ def _text(label: Any) -> str:
 
 
 def _typed(values: tuple[str, ...], y: Any) -> np.ndarray:
-    """The values of an attribute in the type of the labels."""
+    """The values of an attribute in the type of the labels; those that this type does not have are texts among them."""
     labels = {_text(label): label for label in np.asarray(y).tolist()}
     kind = type(next(iter(labels.values()), ""))
-    return np.array([labels.get(value, _as(kind, value)) for value in values])
+    found = [labels[value] if value in labels else _as(kind, value) for value in values]
+    return np.array(found, dtype=None if len({type(value) for value in found}) == 1 else object)
+
+
+def _ascending(values: list[Any]) -> list[int]:
+    """The order of values as scikit-learn has it; texts behind numbers."""
+    return sorted(range(len(values)), key=lambda k: (isinstance(values[k], str), values[k]))
 
 
 def _as(kind: type, value: str) -> Any:
-    return value == "true" if kind is bool else kind(value)
+    if kind is bool:
+        return value == "true"
+    try:
+        return kind(value)
+    except ValueError:
+        return value

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend
-from relcrf.backends.run_folder import fingerprint
+from relcrf.backends.provenance import fingerprint
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.measures import Judged
@@ -62,7 +62,7 @@ class AnswerFolder:
             "identity": self._identity_of(number),
             "round": answers.round,
             "attributes": list(answers.judged),
-            "learned_from": answers.learned_from,
+            "labels": dict(answers.labels),
             "seconds_learn": answers.seconds_learn,
             "seconds_infer": answers.seconds_infer,
             "converged": answers.converged,
@@ -85,7 +85,7 @@ class AnswerFolder:
                 raise ValueError("another identity")
             read = {name: self._read(path / f"{name}.csv") for name in facts["attributes"]}
             return self._answers(facts, read)
-        except (OSError, ValueError, KeyError, TypeError, IndexError):
+        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
             message = f"'{path}' holds no answers of this model, split, settings and data"
             hint = "name another --out, or remove that folder"
             raise UsageError(Diagnostic("E353", message, hint=hint)) from None
@@ -120,7 +120,7 @@ class AnswerFolder:
             facts["round"],
             {name: variables for name, (variables, _) in read.items()},
             {name: Judged(probabilities, states[variables]) for name, (variables, probabilities) in read.items()},
-            int(facts["learned_from"]),
+            {name: int(count) for name, count in facts["labels"].items()},
             float(facts["seconds_learn"]),
             float(facts["seconds_infer"]),
             bool(facts["converged"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
 from relcrf.execution.apart import each_apart, memory
-from relcrf.graph.adjacency import connected
+from relcrf.execution.mapped import Mapped
 from relcrf.grounding.grounding import Grounding
 
 PARTS = 20
@@ -54,25 +55,27 @@ class Trial:
     """One backend's work, which can be done in another process.
 
     Args:
+        given: what is learned from and asked, in a file: so a process has in memory what its backend looks at, and nothing twice.
         chosen, parts: see `exact_judge.draw`; no parts: nothing is judged.
     """
 
     backend: str
     settings: Mapping[str, Any]
-    exam: Exam
+    given: Mapped[Exam]
     chosen: np.ndarray
     parts: int
 
     def __call__(self) -> Outcome:
+        exam = self.given.load()
         before, _ = memory()
         try:
             system = make(self.backend, **self.settings)
             answers, judged = [], None
-            for number, one in enumerate(self.exam.rounds):
-                found, learned = answer(self.exam, one, system)
+            for number, one in enumerate(exam.rounds):
+                found, learned = answer(exam, one, system)
                 answers.append(found)
                 if not number and self.parts:
-                    judged = exactness(system, learned, self.exam.problem, self.chosen, self.parts)
+                    judged = exactness(system, learned, exam.problem, self.chosen, self.parts)
         except RelcrfError as error:
             return Outcome(problem=error.diagnostics[0])
         return Outcome(tuple(answers), None, judged, before, memory()[1])
@@ -183,23 +186,31 @@ def compare(
     plain = Exam.of(grounding, rounds)
     chosen, there = draw(plain.problem, parts, seed)
     outcomes: dict[str, Outcome] = {}
+    folder = grounding.bound.dataset.store.folder()
+    written: dict[tuple[bool, bool], Mapped[Exam]] = {}
     trials: list[Trial] = []
     for name, system in systems.items():
+        looks_at = (system.chooses, system.gated)
         try:
-            exam = Exam.of(grounding, rounds, with_candidates=system.chooses, gated=system.gated)
+            if looks_at not in written:
+                exam = Exam.of(grounding, rounds, with_candidates=system.chooses, gated=system.gated)
+                written[looks_at] = Mapped.written(exam, folder / f"exam{len(written)}")
         except RelcrfError as error:
             outcomes[name] = Outcome(problem=error.diagnostics[0])
         else:
-            trials.append(Trial(name, asdict(system), exam, chosen, there))
+            trials.append(Trial(name, asdict(system), written[looks_at], chosen, there))
     left = len(trials)
     watch("", left)
-    for done in each_apart(trials, jobs, limit):
-        name, left = trials[done.number].backend, left - 1
-        outcomes[name] = done.answer or Outcome(problem=_lost(name, done.why, limit))
-        watch(name, left)
+    try:
+        for done in each_apart(trials, jobs, limit):
+            name, left = trials[done.number].backend, left - 1
+            outcomes[name] = done.answer or Outcome(problem=_lost(name, done.why, limit))
+            watch(name, left)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     answers = {MAJORITY: [by_frequency(plain, one) for one in rounds]}
     answers |= {name: list(outcomes[name].answers) for name in names if outcomes[name].answers}
-    results = Results(answers, connected(grounding.graph))
+    results = Results(answers, grounding.component)
     return Comparison(str(plan), rounds, {name: outcomes[name] for name in names}, results, leaks_of(grounding, rounds))
 
 

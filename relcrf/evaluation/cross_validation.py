@@ -16,12 +16,11 @@ from relcrf.data.frame import Frame
 from relcrf.data.splits import Protocol, read_protocol
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.answer_files import AnswerFolder
-from relcrf.evaluation.intervals import Clusters, Interval, over_folds, percentiles
+from relcrf.evaluation.intervals import Clusters, Interval, debiased, over_folds, percentiles
 from relcrf.evaluation.leaks import Leaks, leaks_of
 from relcrf.evaluation.measures import MEASURES, RANKED, Judged
 from relcrf.evaluation.splits import Round, rounds_of
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
-from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 
 MAJORITY = "majority"
@@ -110,10 +109,12 @@ class Results:
         values = _together(whole, parts, np.ones(len(whole.truth)))
         drawn = [_together(whole, parts, weights) for weights in self.clusters(attribute).resampled()]
         rounds = [one.measures() for one in parts]
-        return {
-            name: Figure(values[name], percentiles([one[name] for one in drawn]), _spread([r[name] for r in rounds]))
-            for name in MEASURES
-        }
+        out = {}
+        for name in MEASURES:
+            again = [one[name] for one in drawn]
+            interval = debiased(again, values[name]) if name == "calibration_error" else percentiles(again)
+            out[name] = Figure(values[name], interval, _spread([r[name] for r in rounds]))
+        return out
 
     def differences(self, system: str, other: str, attribute: str) -> dict[str, Difference]:
         """How much a system is above another in each of `COMPARED`."""
@@ -123,13 +124,13 @@ class Results:
             for one, two in zip(self._judged(system, attribute), self._judged(other, attribute), strict=True)
         ]
         held = np.mean([len(one.truth) for one in self._judged(system, attribute)])
-        learned = np.mean([one.learned_from for one in self.answers[system]])
+        learned = float(np.mean([one.labels[attribute] for one in self.answers[system]]))
         out = {}
         for name in COMPARED:
             gaps = mine[name] - theirs[name]
             drawn = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).resampled()]
             of_rounds = [float((one[name] - two[name]).mean()) for one, two in rounds]
-            interval = over_folds(of_rounds, float(held / learned))
+            interval = over_folds(of_rounds, float(held / max(learned, 1.0)))
             out[name] = Difference(float(gaps.mean()), percentiles(drawn), interval)
         return out
 
@@ -265,9 +266,7 @@ def cross_validate(
             else:
                 found += 1
             answers[name].append(known)
-    return CrossValidation(
-        str(plan), rounds, Results(answers, connected(grounding.graph)), leaks_of(grounding, rounds), found
-    )
+    return CrossValidation(str(plan), rounds, Results(answers, grounding.component), leaks_of(grounding, rounds), found)
 
 
 def with_gates(backends: Sequence[str]) -> bool:

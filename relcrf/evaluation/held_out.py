@@ -114,9 +114,9 @@ def _units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
     if problem.candidates:
         return np.flatnonzero(labelled), np.arange(len(labelled)), False
     component = components(problem.graph, problem.roles)
-    roots, sizes = np.unique(component[labelled], return_counts=True)
+    sizes = np.bincount(component[labelled])
     if sizes.max(initial=0) <= LARGEST * labelled.sum():
-        return roots, component, True
+        return np.flatnonzero(sizes), component, True
     return np.flatnonzero(labelled), np.arange(len(labelled)), False
 
 

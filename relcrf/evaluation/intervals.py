@@ -13,6 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
+from relcrf.kernels.distinct import numbered
+
 LEVEL = 0.95
 
 RESAMPLES = 400
@@ -46,10 +48,10 @@ class Clusters:
         Args:
             component: of each variable.
         """
-        _, cluster, sizes = np.unique(component[variable], return_inverse=True, return_counts=True)
-        if effective(sizes) >= FEWEST_CLUSTERS:
+        cluster = numbered(component[variable])
+        if effective(np.bincount(cluster)) >= FEWEST_CLUSTERS:
             return cls(cluster, "components")
-        return cls(np.unique(variable, return_inverse=True)[1], "labels")
+        return cls(numbered(variable), "labels")
 
     def resampled(self, seed: int = 0) -> Iterator[np.ndarray]:
         """The weights of the items in each of `RESAMPLES` draws, shape (n,)."""
@@ -72,6 +74,13 @@ def percentiles(values: list[float]) -> Interval:
         return UNKNOWN
     low, high = np.quantile(known, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return float(low), float(high)
+
+
+def debiased(values: list[float], value: float) -> Interval:
+    """As `percentiles`, of a measure from 0 on that is larger in draws than it is: less what it is larger in their mean."""
+    low, high = percentiles(values)
+    excess = float(np.nanmean(values)) - value if low == low else 0.0
+    return max(low - excess, 0.0), max(high - excess, 0.0)
 
 
 def over_folds(values: list[float], held: float) -> Interval:

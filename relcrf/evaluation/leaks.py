@@ -1,4 +1,4 @@
-"""What goes from training to what is held out: factors across the cut, labelled neighbours, shared keys, twins."""
+"""What goes from training to what is held out: factors, labelled neighbours, keys, twins, near-duplicates."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relcrf.evaluation.near_twins import near_pairs
+from relcrf.evaluation.own_evidence import OwnEvidence
 from relcrf.evaluation.splits import Round
-from relcrf.graph.adjacency import connected, expanded
+from relcrf.graph.adjacency import expanded, sample_cells
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse, Tiled
+from relcrf.graph.features import AbstractFeatures, Keyed, Sparse, Tiled
 from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
 
@@ -53,10 +55,13 @@ class Leaks:
 
     Args:
         held: labels that are held out.
-        beside: those with a neighbour whose label is in the training.
+        beside: those with a neighbour whose label is in the training; what candidates may join are neighbours, too.
         distinctive: those of things with at least `DISTINCTIVE` features of their own.
         twins: those of them that share all their features with something in the training; alike: with the same label.
+        near: those of them without such a twin that have nearly the same features as something in the training (see
+            `near_twins.py`); near_alike: with the same label.
         largest: share of the labels in the largest component of the ground graph.
+        joined: whether a factor joins any two variables, or a candidate may.
     """
 
     crossings: tuple[Crossing, ...]
@@ -66,12 +71,15 @@ class Leaks:
     distinctive: int
     twins: int
     alike: int
+    near: int
+    near_alike: int
     largest: float
+    joined: bool
 
     @property
     def transductive(self) -> bool:
         """Whether labels of the training help with what is held out by more than what was learned from them."""
-        return any(one.crossing for one in self.crossings)
+        return self.beside > 0
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -85,6 +93,10 @@ class Leaks:
             other = "snowball, which cuts few links" if self.largest > GIANT else "component, which cuts none"
             out.append(
                 f"for figures of new data take --split {other}, or by=COLUMN where a column tells data sets apart"
+            )
+        elif not self.joined:
+            out.append(
+                "no factor joins two labels: each is answered for itself, and labels beside it would change nothing"
             )
         else:
             out.append(
@@ -101,6 +113,11 @@ class Leaks:
                 f"{self.twins:,} of {self.distinctive:,} held-out things have a twin in the training, the same in all features "
                 f"({self.alike:,} with the same label): remove doubles, or split by a column that keeps them together"
             )
+        if self.distinctive and self.near >= MANY * self.distinctive:
+            out.append(
+                f"{self.near:,} of {self.distinctive:,} held-out things are nearly the same as one in the training "
+                f"({self.near_alike:,} with the same label): remove them, or split by a column that keeps them together"
+            )
         for one in self.keys:
             if one.keys and one.shared < (1 - MANY) * one.keys:
                 out.append(
@@ -113,41 +130,91 @@ class Leaks:
 def leaks_of(grounding: Grounding, rounds: Sequence[Round]) -> Leaks:
     """What crosses the cuts of a cross-validation."""
     labelled = (grounding.states >= 0) & ~grounding.latent
-    component = connected(grounding.graph)
+    component = grounding.component
     sizes = np.bincount(component[labelled])
-    signature, is_distinctive = _signatures(grounding)
+    twins = _Twins.of(grounding, labelled)
     crossings = {name: np.zeros(2, dtype=np.int64) for name in grounding.group_names}
     keys: dict[str, np.ndarray] = {}
-    counts = np.zeros(5, dtype=np.int64)
+    counts = np.zeros(7, dtype=np.int64)
     for one in rounds:
         training = labelled & ~one.held & ~one.unused
         near = np.zeros(len(labelled), dtype=bool)
         for name, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
             crossings[name] += _crossing(group, one, training, near)
+        for space in grounding.candidates:
+            sample, variable = sample_cells(space.pairs)
+            there = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
+            near[variable[there[sample]]] = True
         for name, found in _keys(grounding, one, training).items():
             keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
-        mine, theirs = one.held & is_distinctive, training & is_distinctive
-        with_state = _mixed(signature, grounding.states.astype(np.uint64))
-        twins = np.isin(signature[mine], signature[theirs])
-        alike = np.isin(with_state[mine], with_state[theirs])
-        counts += [
-            int(one.held.sum()),
-            int((near & one.held).sum()),
-            int(mine.sum()),
-            int(twins.sum()),
-            int(alike.sum()),
-        ]
-    held, beside, distinctive, twins_in_all, alike_in_all = counts.tolist()
+        counts += [int(one.held.sum()), int((near & one.held).sum()), *twins.counted(one.held, training)]
+    held, beside, distinctive, n_twins, alike, n_near, near_alike = counts.tolist()
     return Leaks(
         tuple(Crossing(name, *found.tolist()) for name, found in crossings.items() if found[0]),
         tuple(SharedKeys(name, *found.tolist()) for name, found in keys.items() if found[0]),
         held,
         beside,
         distinctive,
-        twins_in_all,
-        alike_in_all,
+        n_twins,
+        alike,
+        n_near,
+        near_alike,
         float(sizes.max(initial=0) / max(sizes.sum(), 1)),
+        bool((component != np.arange(len(component))).any()),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Twins:
+    """Things with the same evidence, and with nearly the same.
+
+    Args:
+        kind: of each distinctive labelled variable a number, the same for equal evidence; -1 of all others.
+        states: of each variable.
+        beside: pairs of kinds that are nearly the same, in both orders, ascending, shape (n, 2).
+    """
+
+    kind: np.ndarray
+    states: np.ndarray
+    beside: np.ndarray
+
+    @classmethod
+    def of(cls, grounding: Grounding, labelled: np.ndarray) -> _Twins:
+        evidence = OwnEvidence(grounding)
+        among = np.flatnonzero(labelled & (evidence.count >= DISTINCTIVE))
+        kind = np.full(len(labelled), -1)
+        _, first, kind[among] = np.unique(evidence.signature[among], return_index=True, return_inverse=True)
+        ones = np.sort(among[first])
+        pairs = [
+            near_pairs(evidence, ones[slice(*np.searchsorted(ones, (block.start, block.start + block.count)))])
+            for block in grounding.blocks
+        ]
+        found = kind[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])]
+        both = np.concatenate((found, found[:, ::-1]))
+        return cls(kind, grounding.states, both[np.argsort(both[:, 0], kind="stable")])
+
+    def counted(self, held: np.ndarray, training: np.ndarray) -> tuple[int, int, int, int, int]:
+        """How many distinctive ones are held out; how many of these have a twin in the training, and one with the same label;
+        and of those without a twin the same of near ones."""
+        mine, theirs = (np.flatnonzero(some & (self.kind >= 0)) for some in (held, training))
+        known = np.zeros(int(self.kind.max(initial=-1)) + 1, dtype=bool)
+        known[self.kind[theirs]] = True
+        labels = distinct(self._labelled(self.kind[theirs], self.states[theirs]))
+        is_twin = known[self.kind[mine]]
+        alike = np.isin(self._labelled(self.kind[mine], self.states[mine]), labels)
+        alone = mine[~is_twin]
+        start, stop = (np.searchsorted(self.beside[:, 0], self.kind[alone], side=side) for side in ("left", "right"))
+        owner = np.repeat(np.arange(len(alone)), stop - start)
+        ends = np.cumsum(stop - start)
+        others = self.beside[np.repeat(stop - ends, stop - start) + np.arange(len(owner)), 1]
+        is_near, is_alike = np.zeros(len(alone), dtype=bool), np.zeros(len(alone), dtype=bool)
+        is_near[owner[known[others]]] = True
+        is_alike[owner[np.isin(self._labelled(others, self.states[alone][owner]), labels)]] = True
+        return len(mine), int(is_twin.sum()), int(alike.sum()), int(is_near.sum()), int(is_alike.sum())
+
+    def _labelled(self, kind: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Numbers of kinds with states."""
+        return np.asarray(kind * (int(self.states.max(initial=0)) + 1) + state)
 
 
 def _crossing(group: FactorGroup, one: Round, training: np.ndarray, near: np.ndarray) -> np.ndarray:
@@ -198,50 +265,3 @@ def _used(features: AbstractFeatures, rows: np.ndarray) -> np.ndarray:
         case Sparse():
             return np.asarray(features.take(rows).column)
     return np.arange(features.n_features if len(rows) else 0)
-
-
-def _signatures(grounding: Grounding) -> tuple[np.ndarray, np.ndarray]:
-    """A number for each variable that is the same for equal evidence of its own, shape (n_variables,), uint64, and whether it
-    has enough of it; from the factors over one variable."""
-    signature = np.repeat(np.arange(1, len(grounding.blocks) + 1), [b.count for b in grounding.blocks]).astype(
-        np.uint64
-    )
-    count = np.zeros(len(signature), dtype=np.int64)
-    for number, group in enumerate(grounding.graph.groups):
-        if len(group.scope) != 1:
-            continue
-        for row_start, column, values in _entries(group.features):
-            hashed = _mixed(
-                _mixed(column.astype(np.uint64), np.uint64(number)), values.astype(np.float64).view(np.uint64)
-            )
-            total = np.concatenate((np.zeros(1, dtype=np.uint64), np.cumsum(hashed, dtype=np.uint64)))
-            variables = np.asarray(group.scope[0])
-            signature[variables] += total[row_start[1:]] - total[row_start[:-1]]
-            count[variables] += np.diff(row_start)
-    return signature, count >= DISTINCTIVE
-
-
-def _entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The entries of a matrix that are not 0: where each row begins, columns, values; none of one that is the same everywhere."""
-    match features:
-        case Sparse(row_start, column, values, _):
-            return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]
-        case Dense(values):
-            rows, columns = np.nonzero(values)
-            start = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(values)))))
-            return [(start, columns, values[rows, columns])]
-        case Keyed(key, values, _):
-            width = values.shape[1]
-            entries = values.ravel() if len(values) else np.ones(len(key))
-            columns = (key[:, None].astype(np.int64) * width + np.arange(width)).ravel()
-            return [(np.arange(0, len(columns) + 1, width), columns, entries)]
-    return []
-
-
-def _mixed(value: np.ndarray, salt: np.ndarray | np.uint64) -> np.ndarray:
-    """A hash of pairs of numbers, uint64: the finaliser of splitmix64 (Steele, Lea & Flood 2014)."""
-    with np.errstate(over="ignore"):
-        out = value * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x632BE59BD9B4E019) * salt
-        out = (out ^ (out >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        out = (out ^ (out >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(out ^ (out >> np.uint64(31)))

@@ -21,9 +21,10 @@ from relcrf.data.splits import (
 )
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import NOWHERE, balanced, hidden_share, periods, snowball, stratified
-from relcrf.graph.adjacency import connected, neighbours
+from relcrf.graph.adjacency import neighbours
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, argument_codes
+from relcrf.kernels.distinct import distinct, numbered
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,9 @@ def split_by(grounding: Grounding, plan: Protocol | str) -> Split:
         case FoldSplit(folds, seed):
             # What is predicted about one thing stays together: the owner's name is hashed, and no attribute.
             hashes = [_hashes(grounding, block, f"{seed}\0{block.owner}") for block in grounding.blocks]
-            numbers, fold = np.unique(np.concatenate(hashes) % np.uint64(folds), return_inverse=True)
-            return Split(str(plan), fold, tuple(str(number + 1) for number in numbers.tolist()))
+            number = (np.concatenate(hashes) % np.uint64(folds)).astype(np.int64)
+            names = tuple(str(number + 1) for number in distinct(number).tolist())
+            return Split(str(plan), numbered(number), names)
         case HideSplit(share, seed):
             hashes = [_hashes(grounding, block, f"{seed}\0{block.name}") for block in grounding.blocks]
             rest = np.concatenate(hashes) >= np.uint64(share * 2**64)
@@ -142,7 +144,7 @@ def split_by(grounding: Grounding, plan: Protocol | str) -> Split:
             if folds is None:
                 return Split(str(plan), group, names)
             labelled = _labelled(grounding)
-            _require_parts(folds, len(np.unique(group[labelled & (group >= 0)])), f"values of '{column}' with labels")
+            _require_parts(folds, len(distinct(group[labelled & (group >= 0)])), f"values of '{column}' with labels")
             return _numbered(plan, balanced(group, labelled, folds, np.random.default_rng(seed)))
         case TimeSplit(column, folds):
             return _by_time(grounding, plan)
@@ -156,8 +158,8 @@ def _labelled(grounding: Grounding) -> np.ndarray:
 def _drawn(grounding: Grounding, plan: DrawnSplit) -> Split:
     labelled, rng = _labelled(grounding), np.random.default_rng(plan.seed)
     if plan.kind == "component":
-        component = connected(grounding.graph)
-        _require_parts(plan.folds, len(np.unique(component[labelled])), "connected components with labels")
+        component = grounding.component
+        _require_parts(plan.folds, len(distinct(component[labelled])), "connected components with labels")
         return _numbered(plan, balanced(component, labelled, plan.folds, rng))
     _require_parts(plan.folds, int(labelled.sum()), "labels")
     if plan.kind == "snowball":

@@ -5,6 +5,10 @@ of the penalties, and its inverse the covariance of the weights: of a Gaussian a
 a penalty these are the standard errors of maximum likelihood; with one those of the penalised estimate, which is what the
 z of a weight compares it with. All labels are taken to be as the model says, so that they are too small where it is wrong.
 
+A pseudo-likelihood counts what is told of a variable again for its neighbours: its curvature is not how much its score varies.
+There the covariance is the sandwich H^-1 (J + L) H^-1 (Godambe 1960), with H as above, L the strengths and J the covariance of
+the score (`score_covariance.py`). Where J is the curvature itself, as of a likelihood, that is H^-1.
+
 The Hessian comes from differences of exact gradients. Of up to `MOST_WEIGHTS` weights it is made and inverted whole. Of more,
 the errors of single weights are found by conjugate gradients: the same numbers, without the Hessian.
 """
@@ -12,16 +16,18 @@ the errors of single weights are found by conjugate gradients: the same numbers,
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigh
 from scipy.sparse.linalg import LinearOperator, cg
 
 from relcrf.backends.base import Problem
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.registry import make
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.score_covariance import ScoreCovariance
 from relcrf.learning.likelihood import penalised
 
 MOST_WEIGHTS = 2000
@@ -53,10 +59,12 @@ class StandardErrors:
             tell what it is.
         gradient: what is left at the weights, as a share of the gradient at weights of 0. More than `FAR` says that these are not
             the data that they were learned on, or that learning ended early.
+        source: what they are from, in words.
     """
 
     values: np.ndarray
     gradient: float
+    source: str
 
     @property
     def is_maximum(self) -> bool:
@@ -79,7 +87,7 @@ def standard_errors(
     part = system.maximised(problem, vectors)
     if part is None:
         message = f"backend '{learned.backend}', as it was trained, maximises no exact likelihood: no standard errors"
-        hint = "train with ess, local, chow-liu, or dense with inference=jt; or leave --data out"
+        hint = "train with ess, local, chow-liu, pseudo, or dense with inference=jt; or leave --data out"
         raise UsageError(Diagnostic("E357", message, hint=hint))
     layout, weights = problem.graph.layout, vectors["weights"]
     strength = layout.l2(float(learned.settings["l2"]))
@@ -91,15 +99,32 @@ def standard_errors(
     moving = np.flatnonzero(layout.learned())
     start = float(np.abs(gradient(layout.initial())).max(initial=0.0))
     left = float(np.abs(gradient(weights)).max(initial=0.0)) / max(start, 1e-300)
+    conditionals = part.conditionals(problem)
+    score = None if conditionals is None else ScoreCovariance.of(problem, conditionals, weights)
+
+    def variance(place: int, column: np.ndarray) -> float:
+        """Of a weight among those that move, by its column of the inverse."""
+        if score is None or not np.isfinite(column[place]):
+            return float(column[place])
+        direction = np.zeros(layout.size)
+        direction[moving] = column
+        found = score.along(direction) + float(strength[moving] @ column**2)
+        return found if found >= 0.0 else float("nan")
+
     values = np.full(layout.size, np.nan)
     if len(moving) <= MOST_WEIGHTS:
-        values[moving] = np.sqrt(_inverse_diagonal(hessian(gradient, weights, moving), strength[moving]))
+        inverse = _inverse(hessian(gradient, weights, moving), strength[moving])
+        values[moving] = np.sqrt([variance(place, column) for place, column in enumerate(inverse.T)])
     else:
         wanted = np.arange(len(moving)) if asked is None else np.flatnonzero(asked[moving])
         wanted = wanted[np.argsort(-np.abs(weights[moving[wanted]]), kind="stable")[:MOST_SOLVED]]
         scale = problem.sum_of(part).curvature()[moving] + strength[moving]
-        values[moving[wanted]] = np.sqrt(_solved(gradient, weights, moving, wanted, scale))
-    return StandardErrors(values, left)
+        columns = _solved(gradient, weights, moving, wanted, scale)
+        values[moving[wanted]] = np.sqrt(
+            [variance(place, c) for place, c in zip(wanted.tolist(), columns, strict=True)]
+        )
+    source = "the observed information, exact" if score is None else "the sandwich of the pseudo-likelihood"
+    return StandardErrors(values, left, source)
 
 
 def hessian(gradient: Gradient, point: np.ndarray, moving: np.ndarray) -> np.ndarray:
@@ -115,22 +140,25 @@ def _slope(gradient: Gradient, point: np.ndarray, moving: np.ndarray, direction:
     return np.asarray((gradient(point + step * direction) - gradient(point - step * direction))[moving] / (2.0 * step))
 
 
-def _inverse_diagonal(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """The diagonal of the inverse; inf where a weight is in a direction without curvature."""
+def _inverse(matrix: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """The inverse; on its diagonal inf where a weight is in a direction without curvature."""
     if not len(matrix):
-        return np.empty(0)
+        return matrix
     if strength.min() > 0.0:
-        return np.asarray(np.diag(cho_solve(cho_factor(matrix), np.eye(len(matrix)))))
+        with suppress(LinAlgError):  # where a penalty is less than the rounding of the curvature
+            return np.asarray(cho_solve(cho_factor(matrix), np.eye(len(matrix))))
     values, axes = eigh(matrix)
     flat = values < FLAT * values[-1]
-    known = (axes[:, ~flat] ** 2 / values[~flat]).sum(axis=1)
-    return np.where((axes[:, flat] ** 2).sum(axis=1) > FLAT, np.inf, known)
+    inverse = (axes[:, ~flat] / values[~flat]) @ axes[:, ~flat].T
+    unknown = (axes[:, flat] ** 2).sum(axis=1) > FLAT
+    inverse[unknown, unknown] = np.inf
+    return np.asarray(inverse)
 
 
 def _solved(
     gradient: Gradient, point: np.ndarray, moving: np.ndarray, asked: np.ndarray, scale: np.ndarray
 ) -> np.ndarray:
-    """Entries of the inverse's diagonal, those at `asked` of `moving`; nan where conjugate gradients do not converge."""
+    """Columns of the inverse, those of `asked` of `moving`, shape (n_asked, n); nan where conjugate gradients do not converge."""
 
     def times(vector: np.ndarray) -> np.ndarray:
         direction = np.zeros(len(point))
@@ -140,9 +168,9 @@ def _solved(
     n = len(moving)
     matrix = LinearOperator((n, n), matvec=times, dtype=np.float64)
     preconditioner = LinearOperator((n, n), matvec=lambda vector: vector.ravel() / scale, dtype=np.float64)
-    out = np.full(len(asked), np.nan)
+    out = np.full((len(asked), n), np.nan)
     for number, place in enumerate(asked):
         found, status = cg(matrix, np.eye(1, n, place)[0], rtol=ACCURACY, maxiter=500, M=preconditioner)
         if status == 0:
-            out[number] = found[place]
+            out[number] = found
     return out

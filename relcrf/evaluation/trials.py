@@ -65,7 +65,7 @@ class Answers:
     Args:
         variables: for each predicted attribute that has something held out, which, ascending, shape (n,).
         judged: their probabilities and their labels, by attribute.
-        learned_from: how many labels it had to learn from.
+        labels: how many it had to learn from, by attribute.
         seconds_learn, seconds_infer: of the processor, all threads together: the clock of a shared machine says little.
         converged: whether learning did, and inference.
     """
@@ -73,10 +73,15 @@ class Answers:
     round: str
     variables: Mapping[str, np.ndarray]
     judged: Mapping[str, Judged]
-    learned_from: int
+    labels: Mapping[str, int]
     seconds_learn: float
     seconds_infer: float
     converged: bool
+
+    @property
+    def learned_from(self) -> int:
+        """Labels of all attributes."""
+        return sum(self.labels.values())
 
 
 def answer(exam: Exam, one: Round, system: AbstractBackend, monitor: Monitor | None = None) -> tuple[Answers, Learned]:
@@ -119,7 +124,8 @@ def _answers(exam: Exam, one: Round, probabilities: Mapping[str, np.ndarray]) ->
             variables[block.name] = asked
             judged[block.name] = Judged(probabilities[block.name], exam.problem.states[asked])
     problem = exam.learning(one)
-    labels = int(((problem.roles == Role.FREE) & (problem.states >= 0)).sum())
+    known = (problem.roles == Role.FREE) & (problem.states >= 0)
+    labels = {b.name: int(known[b.start : b.start + b.count].sum()) for b in exam.blocks}
     return Answers(one.name, variables, judged, labels, 0.0, 0.0, converged=True)
 
 

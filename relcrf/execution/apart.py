@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from relcrf.execution.environment import ONE_THREAD, environment
 from relcrf.execution.pool import begin
@@ -42,7 +42,15 @@ class _Process:
     number: int
     pool: ProcessPoolExecutor
     pid: Future[int]
-    ends: float
+    limit: float
+    began: list[float] = field(default_factory=list)
+
+    @property
+    def ends(self) -> float:
+        """When it has had its time, which begins with its work: to start Python and its packages is none of that."""
+        if not self.began and self.pid.done():
+            self.began.append(time.monotonic())
+        return self.began[0] + self.limit if self.began else float("inf")
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, BrokenProcessPool):
@@ -57,7 +65,7 @@ def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = floa
 
     Args:
         jobs: processes at a time, from 1.
-        limit: seconds that a piece may take.
+        limit: seconds that a piece may take, from when its process has started and imported what it is.
 
     Raises:
         Exception: what a piece raises comes back as itself.
@@ -70,12 +78,17 @@ def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = floa
                 number, piece = waiting.pop(0)
                 pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=begin)
                 with environment(ONE_THREAD):
-                    pid = pool.submit(os.getpid)
-                running[pool.submit(piece)] = _Process(number, pool, pid, time.monotonic() + limit)
+                    pid = pool.submit(_ready, type(piece))
+                running[pool.submit(piece)] = _Process(number, pool, pid, limit)
             left = min(process.ends for process in running.values()) - time.monotonic()
-            done, _ = wait(
-                running, timeout=None if left == float("inf") else max(left, 0.0), return_when=FIRST_COMPLETED
+            awaited: list[Future[Any]] = [*running]
+            awaited += [process.pid for process in running.values() if not process.pid.done()]
+            finished, _ = wait(
+                awaited,
+                timeout=None if left == float("inf") else max(left, 0.0),
+                return_when=FIRST_COMPLETED,
             )
+            done = {future for future in running if future in finished}
             late = {future for future, process in running.items() if process.ends <= time.monotonic()} - done
             for future in late:
                 running[future].kill()
@@ -91,6 +104,11 @@ def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = floa
         for process in running.values():
             process.kill()
             process.pool.shutdown(cancel_futures=True)
+
+
+def _ready(kind: type) -> int:
+    """The number of the process, once it has imported what the piece is."""
+    return os.getpid()
 
 
 def memory() -> tuple[int, int]:

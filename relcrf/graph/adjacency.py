@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from relcrf.graph.candidates import AbstractSpace
 from relcrf.graph.components import PART_FACTORS, components, parts_of, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.reduction import Role
+from relcrf.kernels import components as kernel
 
 
 def neighbours(graph: FactorGraph) -> csr_array:
@@ -28,6 +30,8 @@ def neighbours(graph: FactorGraph) -> csr_array:
         second.extend((b[apart], a[apart]))
 
     for group in graph.groups:
+        if len(group.scope) < 2:
+            continue
         if isinstance(group.scope, RepeatedScope):
             for variables in rows_of(group.scope):
                 join(variables[:, :-1].ravel(), variables[:, 1:].ravel())
@@ -39,9 +43,31 @@ def neighbours(graph: FactorGraph) -> csr_array:
     return csr_array(coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(size, size)))
 
 
-def connected(graph: FactorGraph) -> np.ndarray:
-    """The lowest variable of each one's component where none is known, shape (n_variables,), int32; see `components`."""
-    return components(graph, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
+def connected(graph: FactorGraph, spaces: Sequence[AbstractSpace] = ()) -> np.ndarray:
+    """The lowest variable of each one's component where none is known, shape (n_variables,), int32; see `components`.
+
+    Args:
+        spaces: of candidates: variables that one of them may join are connected.
+    """
+    # Factors over one variable join nothing, those that are repeated for every row neither.
+    joining = replace(graph, groups=tuple(group for group in graph.groups if len(group.scope) > 1))
+    parent = components(joining, np.full(graph.n_variables, Role.FREE, dtype=np.int8))
+    every = np.ones(graph.n_variables, dtype=bool)
+    for space in spaces:
+        sample, variable = sample_cells(space)
+        follows = sample[1:] == sample[:-1]
+        kernel.unite(parent, variable[:-1][follows], variable[1:][follows], every)
+    kernel.flatten(parent)
+    return parent
+
+
+def sample_cells(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
+    """The cells that candidates of a space may join, those of a sample with each other: samples, ascending, and variables."""
+    there = [np.bincount(side.sample, minlength=space.n_samples) > 0 for side in space.sides]
+    sample = np.concatenate([side.sample for side in space.sides])
+    kept = np.flatnonzero(np.logical_and.reduce(there)[sample])
+    kept = kept[np.argsort(sample[kept], kind="stable")]
+    return sample[kept], np.concatenate([side.variable for side in space.sides])[kept]
 
 
 def beside(adjacency: csr_array, variables: np.ndarray) -> np.ndarray:

@@ -92,21 +92,55 @@ def read_group(folder: Path, facts: Mapping[str, Any]) -> FactorGroup:
 
 
 def _is_whole(group: FactorGroup) -> bool:
-    """Whether the columns of a group fit together."""
+    """Whether the columns of a group fit together: kernels look at nothing again, and would write outside of arrays."""
     scope, features = group.scope, group.features
     tile = features.tile if isinstance(features, Tiled) else features
     columns = scope.offsets if isinstance(scope, RepeatedScope) else scope
     n_rows = tile.n_rows * (len(scope.rows) if isinstance(scope, RepeatedScope) else 1)
     fits = [len(columns) == len(group.cardinalities), n_rows == features.n_rows]
     fits += [column.dtype == np.int32 and column.shape == (tile.n_rows,) for column in columns]
+    if isinstance(scope, RepeatedScope):
+        fits += [
+            scope.rows.dtype == np.int32,
+            scope.rows.ndim == 1,
+            len(scope.starts) == len(scope.strides) == len(scope),
+        ]
     if group.patterns is not None:
-        fits.append(len(group.patterns) == group.n_joint_states)
-    if isinstance(tile, Keyed):
-        fits.append(len(tile.values) in (0, tile.n_rows))
-    elif isinstance(tile, Sparse):
-        fits += [tile.n_rows >= 0 and int(tile.row_start[-1]) == len(tile.column)]
-        fits.append(len(tile.values) in (0, len(tile.column)))
-    return all(fits)
+        fits += [group.patterns.shape == (group.n_joint_states, group.n_patterns), group.patterns.dtype == np.float64]
+    return all(fits) and _is_matrix(tile)
+
+
+def _is_matrix(features: AbstractFeatures) -> bool:
+    match features:
+        case Ones(n_rows):
+            return isinstance(n_rows, int) and n_rows >= 0
+        case Dense(values):
+            return values.ndim == 2 and values.dtype == np.float64
+        case Keyed(key, values, n_keys):
+            fits = key.ndim == 1 and key.dtype == np.int32 and values.ndim == 2 and values.dtype == np.float32
+            return fits and len(values) in (0, len(key)) and _is_within(key, n_keys)
+        case Sparse(row_start, column, values, n_features):
+            fits = row_start.ndim == column.ndim == 1 and row_start.dtype == np.int64 and column.dtype == np.int32
+            fits = fits and values.dtype == np.float32 and len(values) in (0, len(column)) and len(row_start) > 0
+            fits = fits and row_start[0] == 0 and row_start[-1] == len(column) and bool((np.diff(row_start) >= 0).all())
+            return fits and _is_within(column, n_features)
+    return False
+
+
+def _is_within(column: np.ndarray, size: int) -> bool:
+    return not len(column) or (int(column.min()) >= 0 and int(column.max()) < size)
+
+
+def is_over(group: FactorGroup, cardinality: np.ndarray) -> bool:
+    """Whether the factors of a group are over variables that there are, of its numbers of states.
+
+    Args:
+        cardinality: of all variables, shape (n_variables,).
+    """
+    return all(
+        _is_within(scope, len(cardinality)) and bool((cardinality[scope] == k).all())
+        for scope, k in zip(group.scope, group.cardinalities, strict=True)
+    )
 
 
 def _features(folder: Path, facts: Mapping[str, Any]) -> AbstractFeatures:
@@ -126,6 +160,7 @@ def _features(folder: Path, facts: Mapping[str, Any]) -> AbstractFeatures:
 
 
 def _column(folder: Path, name: str) -> np.ndarray:
-    if "/" in name or name.startswith("."):
+    path = folder / name
+    if path.resolve().parent != folder.resolve():
         raise ValueError(f"'{name}' is no file of the folder")
-    return open_column(folder / name)
+    return open_column(path)

@@ -191,7 +191,12 @@ class _GrowingTemplate:
         """Distinct combined keys, ascending; only where not all are known before."""
 
     def run(self) -> None:
-        """Grounds."""
+        """Grounds.
+
+        Raises:
+            UsageError: where there are too many combinations of keys.
+        """
+        self._coded.require_countable()
         maker, task = self._maker, self._task
         places = maker.places(self.lowered)
         if task.repeated is not None:

@@ -28,7 +28,7 @@ from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.split import MOST_LITERALS, Split, parents_of, split_candidates
 from relcrf.grounding.variables import VariableBlock
-from relcrf.kernels.distinct import distinct
+from relcrf.kernels.distinct import MOST_NUMBERS, distinct
 from relcrf.model.spec import OpenDomain
 from relcrf.model.typing import Scope
 
@@ -38,9 +38,6 @@ MOST_STATES = 4096
 Cells = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Of one side: combined codes of the keys, of the samples, the variables, and the literal's truth in each state, which is 1.0 in
 all states of a table's term."""
-
-MOST_NUMBERS = 1 << 62
-"""Combinations of keys and samples that a number can tell apart."""
 
 
 @dataclass(frozen=True)

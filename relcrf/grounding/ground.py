@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from relcrf.data.bound import Bound, telling_failures
-from relcrf.errors import listing
+from relcrf.errors import BudgetError, Diagnostic, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gates import GateGroup, Gates
 from relcrf.graph.weights import WeightBlock, WeightLayout
@@ -50,6 +50,7 @@ def ground(
     engine: AbstractEngine | None = None,
     saved: SavedBlocks | None = None,
     with_gates: bool = False,
+    most_factors: int | None = None,
     use: AbstractUse | None = None,
 ) -> Grounding:
     """Grounds every template, but no candidates. Derived and random relations are made first.
@@ -58,10 +59,12 @@ def ground(
         engine: who joins; by default DuckDB, where the tables are.
         saved: blocks of before, to take from and to add to.
         with_gates: ground the features of the model's gates, too.
+        most_factors: that all templates together may have; None is any number.
         use: what is known of the model before; it has its own engine, nothing is measured, and the budget does not count.
 
     Raises:
-        BudgetError: before anything large is made, where a template has more bindings than the budget.
+        BudgetError: before anything large is made, where a template has more bindings than the budget; and after the template
+            with which there are too many factors.
         DataError: where a feature is not finite, or a random attribute has no values.
     """
     others = sorted(name for name in bound.spec.functions if foreign(name))
@@ -80,7 +83,7 @@ def ground(
         engine = DuckDbEngine(bound.cursor) if use is None else use.engine(bound)
     maker = BlockMaker(bound, engine, variables, progress)
     gates = {gate.template: gate for gate in bound.spec.gates} if with_gates else {}
-    made = _blocks(maker, budget, saved, gates) if use is None else use.recipe.blocks(maker)
+    made = _blocks(maker, budget, saved, gates, cardinality, most_factors) if use is None else use.recipe.blocks(maker)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -113,7 +116,14 @@ def _gates_of(made: Sequence[Block]) -> Gates:
     return Gates(tuple(groups), WeightLayout(tuple(weights)))
 
 
-def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Mapping[str, Gate]) -> list[Block]:
+def _blocks(
+    maker: BlockMaker,
+    budget: int,
+    saved: SavedBlocks | None,
+    gates: Mapping[str, Gate],
+    cardinality: np.ndarray,
+    most_factors: int | None,
+) -> list[Block]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
     bound, facts, degrees = maker.bound, facts_of(maker.bound), Degrees(maker.bound)
     sharing: dict[str, list[Template]] = {}
@@ -126,7 +136,7 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Ma
     for name, members in sharing.items():
         if saved is not None:
             identities[name] = identity(bound, facts.spec, members, maker.variables, gates)
-            kept = saved.load(identities[name])
+            kept = saved.load(identities[name], cardinality)
             if kept is not None:
                 found[name] = kept
                 continue
@@ -136,7 +146,25 @@ def _blocks(maker: BlockMaker, budget: int, saved: SavedBlocks | None, gates: Ma
             found[name] = maker.make(name, work, bound.dataset.storage)
         else:
             found[name] = saved.add(identities[name], partial(maker.make, name, work))
+        _require_few(found, most_factors)
+    _require_few(found, most_factors)
     return [found[name] for name in sharing]
+
+
+def _require_few(found: Mapping[str, Block], most: int | None) -> None:
+    """
+    Raises:
+        BudgetError: where blocks have more factors than they may.
+    """
+    factors = {name: sum(group.n_factors for group in block.groups) for name, block in found.items()}
+    total = sum(factors.values())
+    if most is None or total <= most:
+        return
+    largest = sorted(factors.items(), key=lambda item: -item[1])[:3]
+    notes = tuple(f"'{name}' has {count:,}" for name, count in largest)
+    message = f"the model has {total:,} factors or more, over the {most:,} that it may have"
+    hint = "narrow the largest template's 'where', or raise --max-factors"
+    raise BudgetError(Diagnostic("E433", message, hint=hint, notes=notes))
 
 
 def _task(degrees: Degrees, facts: Facts, template: Template, budget: int, gate: Gate | None) -> Task:

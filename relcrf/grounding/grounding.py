@@ -11,6 +11,7 @@ import numpy as np
 from relcrf.data.bound import Bound
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.graph.adjacency import connected
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.gates import Gates
 from relcrf.grounding.blocks import TemplateInfo
@@ -88,6 +89,13 @@ class Grounding:
             UsageError: where candidates are no pairs of literals.
         """
         return ground_candidates(self.bound, self.blocks)
+
+    @cached_property
+    def component(self) -> np.ndarray:
+        """The lowest variable of each one's component where nothing is known, shape (n_variables,), int32: of what factors join,
+        or candidates may join. For errors see `candidates`.
+        """
+        return connected(self.graph, [space.pairs for space in self.candidates])
 
     def with_chosen(self, chosen: Mapping[str, tuple[tuple[str, ...], ...]]) -> Grounding:
         """The same with some candidates as templates: for each name of candidates the keys, in the order of `per`."""

@@ -9,11 +9,13 @@ import numpy as np
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.groups import KeyPlaces
 from relcrf.grounding.lower import KeyColumn, LoweredTemplate
 from relcrf.grounding.plan import Column, Looked, Plan, Present
 from relcrf.grounding.variables import BOOL_VALUES
+from relcrf.kernels.distinct import MOST_NUMBERS
 from relcrf.model.types import Bool, DomainType, EntityType
 
 
@@ -49,6 +51,18 @@ class CodedKeys:
     def limit(self) -> int:
         """More than any code of `combined`."""
         return int(np.prod([float(len(text)) for text in self.texts]))
+
+    def require_countable(self) -> None:
+        """
+        Raises:
+            UsageError: where a number cannot tell all combinations of keys apart.
+        """
+        if self.limit >= MOST_NUMBERS:
+            template = self.lowered.template
+            message = f"'per' of '{template.name}' has too many keys at once: {self.limit:.1e} combinations cannot be numbered"
+            hint = "leave a name out of 'per', or put two into one column of the data"
+            notes = (f"the keys have {' x '.join(f'{len(text):,}' for text in self.texts)} values",)
+            raise UsageError(Diagnostic("E420", message, template.span, hint, notes))
 
     def combined(self, codes: Sequence[np.ndarray]) -> np.ndarray | None:
         """One number for each combination of codes, shape (n,); None without keys."""

@@ -21,12 +21,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from relcrf.columns.growing import Storage
+import numpy as np
+
+from relcrf.columns.growing import DAMAGED, Storage
 from relcrf.data.bound import Bound
 from relcrf.data.contents import content_of
 from relcrf.errors import DataError, DataPlace, Diagnostic
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.files import Columns, read_group
+from relcrf.graph.files import Columns, is_over, read_group
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.blocks import Block, TemplateGates, TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -90,8 +92,11 @@ class SavedBlocks:
         self.found: list[str] = []
         self._remove_abandoned()
 
-    def load(self, name: str) -> Block | None:
+    def load(self, name: str, cardinality: np.ndarray) -> Block | None:
         """A block; None where it is not there.
+
+        Args:
+            cardinality: of the variables of the graph that it will be of, shape (n_variables,).
 
         Raises:
             DataError: where its files are damaged.
@@ -101,7 +106,9 @@ class SavedBlocks:
             return None
         try:
             block = _read(folder)
-        except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+            if not all(is_over(group, cardinality) for group in block.groups):
+                raise ValueError("its factors are over other variables")
+        except DAMAGED as error:
             note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             hint = "remove the folder, and it will be grounded anew"
             message = f"the saved grounding '{folder}' is damaged"
@@ -179,7 +186,10 @@ def _write(block: Block, folder: Path) -> None:
 
 
 def _read(folder: Path) -> Block:
-    facts = json.loads((folder / "block.json").read_text(encoding="utf-8"))
+    path = folder / "block.json"
+    if path.is_symlink():
+        raise ValueError("block.json is a link")
+    facts = json.loads(path.read_text(encoding="utf-8"))
     weights = WeightBlock(**facts["weights"])
     return Block(
         weights,

@@ -25,6 +25,11 @@ from numba.extending import register_jitable
 
 PACKAGE = Path(__file__).resolve().parent
 
+STALE = (EOFError, pickle.UnpicklingError, AttributeError, ImportError, IndexError, KeyError, TypeError, ValueError)
+"""What unpickling an index raises that a machine left behind which lost its power, that a full disk cut short, or that names
+classes which another version of Numba has elsewhere.
+"""
+
 
 @dataclass(frozen=True)
 class CacheFolder:
@@ -159,7 +164,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         with _locked(folder.path):
             try:
                 return super().load_overload(sig, target_context)
-            except (EOFError, pickle.UnpicklingError):  # a machine that lost its power, or a full disk
+            except STALE:
                 self.flush()
                 return None
 
@@ -171,7 +176,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]
         with _locked(folder.path):
             try:
                 name = self._cache_file._load_index().get(self._index_key(signature, target_context.codegen()))
-            except (EOFError, pickle.UnpicklingError):
+            except STALE:
                 return False
         return name is not None and (folder.path / name).exists()
 

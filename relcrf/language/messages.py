@@ -24,6 +24,8 @@ _HUMAN = {
 }
 _NAME, _COMPARISON = _HUMAN["NAME"], _HUMAN["COMPARISON"]
 _CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "weights")
+_ROLES = ("predict", "latent")
+"""What stands before an attribute that is random."""
 _JOINING = frozenset({"COMPARISON", "PLUS", "TIMES", "MINUS", "AND", "OR", "IN", "DOT", "<=>", "=>"})
 """What can always go on after a term: messages name it only where nothing else is possible."""
 _MAX_EXPECTED = 5
@@ -130,6 +132,9 @@ def _type_remedy(found: str, seen: list[str]) -> str:
     if len(seen) > 1 and seen[-2] == "of":
         return f"many values of a domain are of type 'bag of {seen[-1]}'"
     if found.isidentifier():
+        meant = suggestion(seen[-1], _ROLES) if seen[0] == "entity" else None
+        if meant:
+            return meant
         return f"write '{seen[-1]}: {found}'"
     return f"say of what type it is: '{seen[-1]}: TYPE'"
 

@@ -114,6 +114,10 @@ def _follow(
         path = (folder / include.path).resolve()
         if path in seen:
             continue
+        if len(seen) > MOST_INCLUDED:
+            message = f"a model includes at most {MOST_INCLUDED} files"
+            problems.append(Diagnostic("E005", message, include.span, "join some of them"))
+            return
         seen.add(path)
         text = _included_text(include, root, path)
         if isinstance(text, Diagnostic):
@@ -124,6 +128,9 @@ def _follow(
         _follow(inner, root, path.parent, seen, included, problems)
         included += inner
 
+
+MOST_INCLUDED = 200
+"""Files, each of which may include the next."""
 
 MAX_INCLUDED = 10_000_000
 """Bytes of an included file."""

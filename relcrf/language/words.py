@@ -22,6 +22,9 @@ CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "weights",
 CONTINUING = (*CLAUSES, "latent", "bag", "of", "open", "nearest", "symmetric", "hard", *DECLARATIONS)
 """Words that stand beside a name inside a declaration, or begin the next one."""
 
+BEFORE_NAMES = ("predict", "latent", "where")
+"""Words that no attribute can have as its name, since they stand before one or end a type."""
+
 LANGUAGE = frozenset({*CONTINUING, "true", "false"})
 """No name of any kind of declaration."""
 

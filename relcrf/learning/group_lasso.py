@@ -111,19 +111,23 @@ class GroupLasso(AbstractMinimiser):
         state = State(point, value + self.groups.penalty(point), gradient, 0.0, (), (), self.scale)
         return replace(state, gradient_norm=self._largest(point, gradient))
 
-    def grown(self, state: State, objective: Objective, point: np.ndarray) -> State:
-        """Starts anew at a longer point, with the curvature that is known of the weights there were.
+    def grown(self, state: State, gradient: np.ndarray) -> State:
+        """Starts anew with more weights, at 0, and the curvature that is known of those there were.
 
         Args:
             state: any state of shorter points, at whose end the new weights are put.
-            point: shape (n,), as this optimiser takes it.
+            gradient: of the smooth part in the new weights, shape (n_new,).
         """
-        more = (0, len(point) - len(state.point))
-        return replace(
-            self.start(objective, point),
+        more = (0, len(gradient))
+        longer = replace(
+            state,
+            point=np.pad(state.point, more),
+            gradient=np.concatenate((state.gradient, gradient)),
             steps=tuple(np.pad(step, more) for step in state.steps),
             changes=tuple(np.pad(change, more) for change in state.changes),
+            status="running",
         )
+        return replace(longer, gradient_norm=self._largest(longer.point, longer.gradient))
 
     def step(self, objective: Objective, state: State) -> State:
         state = self.judged(state)

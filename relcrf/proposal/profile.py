@@ -10,8 +10,7 @@ import duckdb
 
 from relcrf.data.coding import text_of, whole_number
 from relcrf.data.dataset import Dataset, RawTable, quoted
-from relcrf.data.store import first_line
-from relcrf.errors import DataError, DataPlace, Diagnostic
+from relcrf.data.store import reading
 
 FEW = 30
 """Most values of an enumeration."""
@@ -86,20 +85,20 @@ class Profile:
         return self.raw.name
 
     def number(self, sql: str) -> int:
-        """The one number of a query over the texts, `{t}` in it."""
-        ((found,),) = self.connection.execute(sql.replace("{t}", self.scan)).fetchall()
+        """The one number of a query over the texts, the table `this` in it."""
+        ((found,),) = self.connection.execute(f"WITH this AS (FROM {self.scan}) {sql}").fetchall()
         return int(found or 0)
 
     def distinct(self, columns: Iterable[str]) -> int:
         """How many different combinations of values some columns have."""
-        return self.number(f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(map(quoted, columns))} FROM {{t}})")
+        return self.number(f"SELECT count(*) FROM (SELECT DISTINCT {', '.join(map(quoted, columns))} FROM this)")
 
 
 def outside(one: Profile, column: str, other: Profile, key: str) -> int:
     """How many different values of a column are no values of another."""
     a, b = quoted(column), quoted(key)
     return one.number(
-        f"SELECT count(DISTINCT {a}) FROM {{t}} WHERE {a} IS NOT NULL AND {a} NOT IN "
+        f"SELECT count(DISTINCT {a}) FROM this WHERE {a} IS NOT NULL AND {a} NOT IN "
         f"(SELECT {b} FROM {other.scan} WHERE {b} IS NOT NULL)"
     )
 
@@ -112,12 +111,8 @@ def profiles(dataset: Dataset) -> list[Profile]:
     """
     found = []
     for table in dataset.tables.values():
-        try:
+        with reading(table.place):
             found.append(_profile(dataset, table))
-        except duckdb.Error as error:
-            place = DataPlace(table.place)
-            notes = (first_line(error),)
-            raise DataError(Diagnostic("E204", f"{table.place} cannot be read", place, notes=notes)) from None
     return [profile for profile in found if profile.rows]
 
 

@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from relcrf import api
 from relcrf.data.dataset import Dataset
 from relcrf.data.manifest import FILE_NAME
 from relcrf.data.readers.postgres import SCHEMES
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.preview import TemplatePlan
+from relcrf.proposal.draft import draft, look
 from relcrf.proposal.manifest import Shaping
-from relcrf.proposal.profile import profiles
 from relcrf.proposal.scheme import Scheme
-from relcrf.proposal.survey import survey
-from relcrf.proposal.target import Target, choose
-from relcrf.proposal.templates import Piece, templates
-from relcrf.proposal.text import model_text
-from relcrf.proposal.things import find_things
-
-MOST = 5_000_000
-"""Bindings that a proposed template may have; a larger one is left as a comment."""
-
-MOST_CANDIDATES = 50_000_000
-"""As MOST, of candidates, which nothing is written down for before they are chosen."""
+from relcrf.proposal.target import Target
+from relcrf.proposal.templates import Piece
 
 
 @dataclass(frozen=True)
@@ -77,44 +67,25 @@ def propose(
             raise UsageError(Diagnostic("E374", f"the file '{path}' is there already", hint=hint))
     if model.suffix != ".rcrf":
         raise UsageError(Diagnostic("E374", f"'{model}' is no name of a model", hint="end it in .rcrf"))
-    progress("tables")
-    tables = profiles(Dataset(source, memory=memory))
-    progress("references")
     shaping = Shaping(folder)
-    scheme = survey(tables, find_things(tables), shaping)
-    target, others = choose(scheme, predicted)
-    pieces = templates(scheme, target)
+    idea = look(Dataset(source, memory=memory), predicted, shaping, progress)
     manifest = (beside, shaping.text(model.name)) if shaping.is_needed and beside is not None else None
     data = str(beside) if manifest else source
-    commands = _commands(model, data, scheme, target)
+    commands = _commands(model, data, idea.scheme, idea.target)
     partial = _write_partial(*manifest) if manifest else None
     try:
         given = Dataset(str(partial) if partial else source, memory=memory)
-
-        def texts(kept: list[Piece]) -> str:
-            return model_text(model.name, scheme, target, kept, others, commands)
-
-        progress("plan")
-        parsed = api.parse(texts(pieces), str(model))
-        plans = parsed.plan(given)
-        heavy = {plan.name for plan in plans if plan.bindings > (MOST_CANDIDATES if plan.is_candidate else MOST)}
-        empty = {plan.name for plan in plans if not plan.bindings}
-        pieces = [replace(p, is_active=p.name not in heavy) for p in pieces if p.name not in empty]
-        text = texts(pieces)
-        parsed = api.parse(text, str(model))
-        progress("ground")
-        _, notes = parsed.check(given)
-        grounding = parsed.ground(given, progress=progress)
-        _write(model, text)
+        found = draft(model.name, idea, given, commands, progress)
+        _write(model, found.text)
         if manifest and partial:
             os.replace(partial, manifest[0])
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
-    labelled = int((grounding.states >= 0).sum())
+    states = found.grounding.states
     return Project(
-        model, text, manifest, data, scheme, target, tuple(others), tuple(pieces),
-        tuple(p for p in plans if p.name not in heavy | empty), grounding.graph.n_variables, labelled, commands, tuple(notes),
+        model, found.text, manifest, data, idea.scheme, idea.target, idea.others, found.pieces, found.plans,
+        len(states), int((states >= 0).sum()), commands, found.notes,
     )  # fmt: skip
 
 

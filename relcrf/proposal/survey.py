@@ -6,13 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from relcrf.data.dataset import quoted
-from relcrf.data.readers.base import literal
+from relcrf.data.store import literal
+from relcrf.language.words import BEFORE_NAMES
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.names import PARTS, SPLITS, Names, camel, is_word, sayable, stem, word
 from relcrf.proposal.profile import FEW, Block, Column, Profile
 from relcrf.proposal.scheme import Argument, Attribute, Bag, Entity, Finding, Link, Scheme
 from relcrf.proposal.things import Thing
+
+Wanted = tuple[Profile, str | tuple[str, ...], str]
+"""A table, its column or those of a vector, and the column of the attribute that is made of it."""
 
 VALUES = frozenset({"value", "holds", "truth", "label", "target", "y"})
 """What a column is called that says whether a tuple holds."""
@@ -130,7 +134,7 @@ class _Survey:
         entity = Entity(name, thing.key or "id", size, thing.reason, thing.name)
         self.entities[id(thing)] = entity
         used = Names([entity.key])
-        wanted: list[tuple[Profile, str, str]] = []  # table, SQL, the attribute's column
+        wanted: list[Wanted] = []
         renamed: dict[str, str] = {}
         is_shaped = home is None or thing.key is None or bool(sides)
         for table in [*([home] if home else []), *(t for t, _ in sides)]:
@@ -147,13 +151,13 @@ class _Survey:
                 if found is None:
                     continue
                 attribute = replace(found, name=used.free(self._attribute_name(found.name)))
-                if attribute.name != column.name and not self.shaping.can_shape(table):
+                if folded(attribute.name) != folded(column.name) and not self.shaping.can_shape(table):
                     self._without(
                         table, column.name, "the language has no such name, and this source takes no manifest"
                     )
                     continue
                 renamed[attribute.name] = column.name
-                wanted.append((table, quoted(column.name), attribute.name))
+                wanted.append((table, column.name, attribute.name))
                 entity.attributes.append(attribute)
                 if thing.order and column.name == thing.order[0]:
                     entity.sequence = (attribute.name, "")
@@ -168,7 +172,7 @@ class _Survey:
         if home is not None and splits:
             entity.split = splits[0]
             if is_shaped:
-                wanted.append((home, quoted(splits[0]), splits[0]))
+                wanted.append((home, splits[0], splits[0]))
         if is_shaped:
             self._shape(thing, entity, sides, wanted)
         elif home is not None and self.shaping.can_shape(home):
@@ -186,7 +190,8 @@ class _Survey:
 
     @staticmethod
     def _attribute_name(name: str) -> str:
-        return word(name)
+        plain = word(name)
+        return f"{plain}_" if plain in BEFORE_NAMES else plain
 
     def _virtual(self, thing: Thing, sides: list[tuple[Profile, str]]) -> int:
         unions = " UNION ".join(f"SELECT {quoted(c)} AS id FROM {t.scan}" for t, c in thing.mentions)
@@ -201,7 +206,7 @@ class _Survey:
         block: Block,
         size: int,
         used: Names,
-        wanted: list[tuple[Profile, str, str]],
+        wanted: list[Wanted],
     ) -> bool:
         """Adds a vector, or what is to be predicted of many columns; whether the table needs another shape."""
         is_home = table is thing.home
@@ -218,7 +223,7 @@ class _Survey:
             for column in block.columns:
                 name = used.free(word(column))
                 entity.attributes.append(Attribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
-                wanted.append((table, quoted(column), name))
+                wanted.append((table, column, name))
             return False
         is_plain = is_home and is_word(block.prefix) and block.prefix not in table.raw.columns
         is_plain &= all(c.removeprefix(block.prefix).removeprefix("_").isdigit() for c in block.columns)
@@ -231,8 +236,7 @@ class _Survey:
         short = not is_home and len(block.prefix) < WORTHY and is_word(side) and side not in table.columns
         name = used.free(side if short else word(block.prefix, "numbers"))
         entity.attributes.append(Attribute(name, "vector", table.name, block.prefix, (), len(block.columns)))
-        numbers = ", ".join(f"CAST({{t}}.{quoted(c)} AS DOUBLE)" for c in block.columns)
-        wanted.append((table, f"[{numbers}]", name))
+        wanted.append((table, tuple(block.columns), name))
         return not is_plain
 
     def _panel(self, entity: Entity, thing: Thing, table: Profile, block: Block) -> bool:
@@ -304,16 +308,18 @@ class _Survey:
         types = {"whole": "integer", "real": "real", "date": "date"}
         return replace(attribute, type=types[column.kind])
 
-    def _shape(
-        self, thing: Thing, entity: Entity, sides: list[tuple[Profile, str]], wanted: list[tuple[Profile, str, str]]
-    ) -> None:
+    def _shape(self, thing: Thing, entity: Entity, sides: list[tuple[Profile, str]], wanted: list[Wanted]) -> None:
         """Writes the query of an entity whose table is made of several, or has no key."""
         home = thing.home
         alias = {id(home): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(sides, start=1)}
         selected = []
-        for table, sql, name in wanted:
+        for table, columns, name in wanted:
             a = alias[id(table)]
-            selected.append(f"{sql.replace('{t}', a) if sql.startswith('[') else f'{a}.{sql}'} AS {quoted(name)}")
+            if isinstance(columns, str):
+                sql = f"{a}.{quoted(columns)}"
+            else:
+                sql = f"[{', '.join(f'CAST({a}.{quoted(c)} AS DOUBLE)' for c in columns)}]"
+            selected.append(f"{sql} AS {quoted(name)}")
         if home is None:
             unions = "\nUNION ".join(
                 f"SELECT {quoted(c)} AS id FROM {self.shaping.rows_of(t)}" for t, c in thing.mentions
@@ -390,7 +396,7 @@ class _Survey:
         reason = "; ".join(f"{c} lies in {self._key_of(t)}" for c, t in refs)
         if len(refs) == 2 and refs[0][1] is refs[1][1] and not rest:
             a, b = (quoted(c) for c in columns)
-            if not table.number(f"SELECT count(*) FROM {{t}} WHERE {a} <> {b}"):
+            if not table.number(f"SELECT count(*) FROM this WHERE {a} <> {b}"):
                 self._found(table, "left out", f"says only that each {refs[0][1].name} is itself")
                 return
         used = Names()
@@ -494,10 +500,10 @@ class _Survey:
         a, b = (quoted(x.column) for x in twice)
         others = "".join(f" AND t.{quoted(x.column)} = s.{quoted(x.column)}" for x in link.arguments if x not in twice)
         table = link.profile
-        same = table.number(f"SELECT count(*) FROM {{t}} WHERE {a} = {b}")
+        same = table.number(f"SELECT count(*) FROM this WHERE {a} = {b}")
         back = table.number(
-            f"SELECT count(*) FROM {{t}} AS t WHERE t.{a} <> t.{b} AND EXISTS "
-            f"(SELECT 1 FROM {{t}} AS s WHERE s.{a} = t.{b} AND s.{b} = t.{a}{others})"
+            f"SELECT count(*) FROM this AS t WHERE t.{a} <> t.{b} AND EXISTS "
+            f"(SELECT 1 FROM this AS s WHERE s.{a} = t.{b} AND s.{b} = t.{a}{others})"
         )
         link.is_symmetric = back >= 0.98 * (table.rows - same) > 0
         link.irreflexive = same == 0
@@ -529,7 +535,7 @@ class _Survey:
         a, b = (quoted(x.column) for x in link.of(entity))
         k, c = quoted(key), quoted(column)
         crossing = (
-            f"SELECT count(*) FROM {link.profile.scan} AS l JOIN {{t}} AS x ON x.{k} = l.{a} "
-            f"JOIN {{t}} AS y ON y.{k} = l.{b} WHERE x.{c} <> y.{c}"
+            f"SELECT count(*) FROM {link.profile.scan} AS l JOIN this AS x ON x.{k} = l.{a} "
+            f"JOIN this AS y ON y.{k} = l.{b} WHERE x.{c} <> y.{c}"
         )
         return home.number(crossing) == 0

@@ -38,6 +38,9 @@ class Target:
 def choose(scheme: Scheme, wanted: str | None) -> tuple[Target, list[str]]:
     """What is predicted, and what else could be.
 
+    Args:
+        wanted: `Table.column`, or `column` where one table has it, or the table of a relation; None where the tables say it.
+
     Raises:
         UsageError: where `wanted` names nothing that can be predicted, or nothing can.
     """
@@ -53,6 +56,9 @@ def choose(scheme: Scheme, wanted: str | None) -> tuple[Target, list[str]]:
     for _, target in found:
         if _is_named(target, table, column):
             return target, [other.name for _, other in found if other is not target][:8]
+    alone = [target for _, target in found if not column and _has_column(target, table)]
+    if len(alone) == 1:
+        return alone[0], [other.name for _, other in found if other is not alone[0]][:8]
     known = [target.name for _, target in found]
     hint = suggestion(wanted, known) or (f"it may be {listing(known)}" if known else "nothing here can be predicted")
     raise UsageError(Diagnostic("E373", f"'{wanted}' is nothing that could be predicted", hint=hint))
@@ -65,8 +71,11 @@ def _is_named(target: Target, table: str, column: str) -> bool:
         )
     assert target.entity is not None
     tables = {folded(target.entity.name), folded(target.entity.table)} | {folded(a.table) for a in target.attributes}
-    columns = {folded(n) for a in target.attributes for n in (a.name, a.column)}
-    return folded(table) in tables and folded(column) in columns
+    return folded(table) in tables and _has_column(target, column)
+
+
+def _has_column(target: Target, column: str) -> bool:
+    return folded(column) in {folded(n) for a in target.attributes for n in (a.name, a.column)}
 
 
 def _candidates(scheme: Scheme) -> list[tuple[float, Target]]:

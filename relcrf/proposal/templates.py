@@ -323,7 +323,7 @@ def guards(scheme: Scheme, link: Link, names: dict[int, str]) -> list[str]:
             for one in scheme.links
             if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None and one.profile is not None
             and link.profile.number(
-                f"SELECT count(*) FROM {{t}} WHERE {quoted(argument.column)} NOT IN "
+                f"SELECT count(*) FROM this WHERE {quoted(argument.column)} NOT IN "
                 f"(SELECT {quoted(one.arguments[0].column)} FROM {one.profile.scan})"
             ) == 0
         ]  # fmt: skip

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from relcrf.language.format import format_text
 from relcrf.language.words import is_reserved
+from relcrf.printable import printable
 from relcrf.proposal.names import Names, camel, is_word
 from relcrf.proposal.scheme import Attribute, Entity, Link, Scheme
 from relcrf.proposal.target import Target
 from relcrf.proposal.templates import Piece, guards
-from relcrf.text.printable import printable
 
 
 def model_text(
@@ -36,9 +36,7 @@ class _Text:
     def write(self, others: list[str], commands: Sequence[str]) -> str:
         entities = self._entities()
         links = [self._link(link) for link in self.scheme.links]
-        head = [
-            f"# {_comment(self.name)}: a first model, proposed by `relcrf new` from the tables alone. It is yours to change."
-        ]
+        head = [f"# {_comment(self.name)}: a first model, proposed from the tables alone. It is yours to change."]
         head += [f"# It predicts {_comment(self.target.name)} ({_comment(self.target.reason)})."]
         if others:
             head.append(f"# It could predict, with --predict: {_comment(', '.join(others))}.")
@@ -55,8 +53,9 @@ class _Text:
                     f"# To try: {_comment(piece.comment)}.",
                     *(f"# {line}".rstrip() for line in piece.text.split("\n")),
                 ]
-        ending += ["", "# Next:", *(f"#   {_comment(command)}" for command in commands)]
-        return text + "\n" + "\n".join(ending).strip("\n") + "\n"
+        if commands:
+            ending += ["", "# Next:", *(f"#   {_comment(command)}" for command in commands)]
+        return "\n".join([text, *ending]).strip("\n") + "\n"
 
     def _entities(self) -> list[str]:
         return [self._entity(entity) for entity in self.scheme.entities]

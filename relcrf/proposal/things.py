@@ -171,6 +171,6 @@ def _order(table: Profile) -> tuple[str, str] | None:
             for group in table.columns.values():
                 if group.kind in ("whole", "text") and group.name != place.name and group.distinct * 1.5 < table.rows:
                     pair = f"{quoted(group.name)}, {quoted(place.name)}"
-                    if table.number(f"SELECT count(*) FROM (SELECT DISTINCT {pair} FROM {{t}})") == table.rows:
+                    if table.number(f"SELECT count(*) FROM (SELECT DISTINCT {pair} FROM this)") == table.rows:
                         return group.name, place.name
     return None

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import listing
 from relcrf.language.check import check
+from relcrf.printable import printable
 from relcrf.report import moments, origin
 from relcrf.report.results import FEW, Section
 from relcrf.report.trial import Trial
 from relcrf.report.weights import Template
-from relcrf.text.printable import printable
 
 APART = 0.05
 """Share of the moments, beyond which so many lie apart that it is no chance."""
@@ -118,7 +118,7 @@ def next_steps(
         text = "One part that is held out is one throw of the dice: cross-validate before you compare or publish."
         model, backend = shlex.quote(f"{name}/model.rcrf"), shlex.quote(learned.backend)
         out.append(Advice(text, f"relcrf cv {model} {data} --backend {backend}"))
-    out.append(Advice("Look at the weights by name, and filter and sort them.", f"relcrf weights {run} {data}"))
+    out.append(Advice("Look at the weights by name, and filter and sort them.", f"relcrf weights {run} {asked}"))
     return list(dict.fromkeys(out))
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph
-from relcrf.text.printable import printable
+from relcrf.files import whole_path
+from relcrf.printable import printable
 
 ENDING = ".graphml"
 
@@ -38,10 +39,9 @@ def write_graphml(graph: LearnedGraph, path: Path) -> None:
         made.add_node(f"n{number}", name=printable(node.name), kind=printable(node.kind), degree=degree)
     for edge in graph.edges:
         made.add_edge(f"n{edge.first}", f"n{edge.second}", **_facts(edge))
-    partial = path.with_name(f".{path.name}.partial")
-    # The writer that is there wherever Python is.
-    networkx.write_graphml_xml(made, partial, prettyprint=True)
-    partial.replace(path)
+    with whole_path(path) as partial:
+        # The writer that is there wherever Python is.
+        networkx.write_graphml_xml(made, partial, prettyprint=True)
 
 
 def _facts(edge: Edge) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from relcrf.data.extras import require
 from relcrf.evaluation.comparison import Comparison
+from relcrf.printable import printable
 from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
-from relcrf.text.printable import printable
 
 ENDINGS = (".png", ".svg", ".pdf")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from relcrf.data.extras import require
 from relcrf.evaluation.explanation import Contribution, Explanation
+from relcrf.printable import printable
 from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
-from relcrf.text.printable import printable
 
 ENDINGS = (".png", ".svg")
 MOST_NEIGHBOURS = 24

@@ -14,10 +14,10 @@ import numpy as np
 
 from relcrf.data.extras import require
 from relcrf.evaluation.learned_graph import LearnedGraph
+from relcrf.printable import printable
 from relcrf.report.node_places import places
 from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
 from relcrf.report.plot import FIRST, GRID, INK, MARK, PAPER, SECOND, Plot, draw
-from relcrf.text.printable import printable
 
 ENDINGS = (".png", ".svg")
 MOST_LABELS = 150

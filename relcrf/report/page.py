@@ -15,7 +15,9 @@ from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
+from relcrf.files import write_text
 from relcrf.language.render import render
+from relcrf.printable import printable
 from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
 from relcrf.report.plot import EXTRA, PURPOSE, Plot
 from relcrf.report.results import Section, sections
@@ -64,14 +66,14 @@ def write(run: Path, out: Path, trial: Trial | None = None) -> Report:
     require_writable(out)
     found = report(run, trial)
     out.parent.mkdir(parents=True, exist_ok=True)
-    run_folder.write_text(out, found.html)
+    write_text(out, found.html)
     return found
 
 
 def report(run: Path, trial: Trial | None = None) -> Report:
     """The report of a run folder. For the arguments and what it raises see `write`."""
     jinja2 = require("jinja2", EXTRA, PURPOSE)
-    learned, timings = run_folder.load(run), run_folder.load_timings(run)
+    learned, timings, made_of = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
     name = Path(os.path.abspath(run)).name
     stages = optimisation.stages(learned.log, timings.steps)
     by_stage = [(stage, optimisation.plots(stage)) for stage in stages]
@@ -96,7 +98,9 @@ def report(run: Path, trial: Trial | None = None) -> Report:
         phases=timings.phases,
         model=model_text.as_html(_text(learned)),
         templates=templates,
-        command=origin.command(learned, name, () if trial is None else trial.options),
+        command=origin.command(learned, name, () if trial is None else trial.options, made_of),
+        tables=() if made_of is None else origin.tables(made_of),
+        made_with={} if made_of is None else made_of.versions,
         versions=origin.versions(),
         stages=by_stage,
         histograms=histograms,
@@ -104,8 +108,7 @@ def report(run: Path, trial: Trial | None = None) -> Report:
         graph=graph,
         strongest=weights.tables(learned, errors),
     )
-    # JSON can spell halves of characters, which no file in UTF-8 can hold.
-    html = html.encode("utf-8", "replace").decode("utf-8")
+    html = printable(html, keeping="\n\t")
     plots = [plot for _, drawn in by_stage for plot in drawn] + histograms + graph
     plots += [matched.plot] if matched is not None else []
     return Report(html, tuple(plot.title for plot in [*_plots(judged), *plots]), tuple(warned))

@@ -8,6 +8,7 @@ from typing import Any
 
 from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.files import whole_path
 
 EXTRA, PURPOSE = "report", "a picture"
 """For `require`."""
@@ -31,7 +32,6 @@ def require_picture(path: Path, endings: Sequence[str], example: str) -> None:
 
 def write_picture(figure: Any, path: Path, dpi: int) -> None:
     """Writes a figure of Matplotlib through a temporary name; the same bytes for the same figure."""
-    partial = path.with_name(f".{path.name}.partial")
     metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
-    figure.savefig(partial, dpi=dpi, format=path.suffix[1:], metadata=metadata)
-    partial.replace(path)
+    with whole_path(path) as partial:
+        figure.savefig(partial, dpi=dpi, format=path.suffix[1:], metadata=metadata)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relcrf.backends.checkpoints import Timings
 from relcrf.backends.learned import LearnedModel
-from relcrf.backends.run_folder import Timings
 from relcrf.report.results import Section
 
 

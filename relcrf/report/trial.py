@@ -11,6 +11,7 @@ from relcrf import api
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.registry import backend_class, make
 from relcrf.data.frame import Frame
+from relcrf.data.store import reading
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.cross_validation import LOCAL, MAJORITY, Results
 from relcrf.evaluation.leaks import leaks_of
@@ -19,7 +20,6 @@ from relcrf.evaluation.named_weights import errors_on
 from relcrf.evaluation.splits import Round
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
-from relcrf.graph.adjacency import connected
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.report.weights import shown
@@ -131,10 +131,10 @@ def hold_trial(
     labelled = (grounding.states >= 0) & ~grounding.latent
     held = np.zeros_like(labelled) if hidden is None else labelled & hidden
     dataset = grounding.bound.dataset
-    scans = {table.name: table.scan for table in dataset.tables.values()}
-    counts = {
-        name: dataset.connection.execute(f"SELECT count(*) FROM {scan}").fetchone() for name, scan in scans.items()
-    }
+    counts = {}
+    for table in dataset.tables.values():
+        with reading(table.place):
+            counts[table.name] = dataset.connection.execute(f"SELECT count(*) FROM {table.scan}").fetchone()
     trial = Trial(
         options,
         {name: int(row[0]) for name, row in counts.items() if row},
@@ -177,7 +177,7 @@ def _asked(
     """The trial with its answers."""
     one = Round("held out", held, np.zeros_like(held))
     found = api.predict(fit, grounding, hidden=held, observe=observe)
-    own = _of_run(found, grounding, one, trial.learned_from)
+    own = _of_run(found, grounding, one, {each.name: each.known - each.held for each in trial.labels})
     answers = {fit.learned.backend: own}
     no_local = "no label is left to learn from: all are held out"
     if trial.learned_from:
@@ -194,7 +194,7 @@ def _asked(
     return replace(
         trial,
         verdict=found.verdict,
-        results=Results({name: [said] for name, said in answers.items()}, connected(grounding.graph)),
+        results=Results({name: [said] for name, said in answers.items()}, grounding.component),
         names=names,
         no_local=no_local,
         in_words=leaks_of(grounding, [one]).sentences,
@@ -207,7 +207,7 @@ def _shared(learned: LearnedModel) -> dict[str, object]:
     return {name: value for name, value in learned.settings.items() if name in names_of(backend_class(LOCAL))}
 
 
-def _of_run(found: api.Prediction, grounding: Grounding, one: Round, learned_from: int) -> Answers:
+def _of_run(found: api.Prediction, grounding: Grounding, one: Round, labels: Mapping[str, int]) -> Answers:
     variables, judged = {}, {}
     for name in found.attributes:
         queries = found.variables(name)
@@ -215,7 +215,7 @@ def _of_run(found: api.Prediction, grounding: Grounding, one: Round, learned_fro
         if asked.any():
             variables[name] = queries[asked]
             judged[name] = Judged(found.probabilities(name)[asked], grounding.states[queries[asked]])
-    return Answers(one.name, variables, judged, learned_from, 0.0, found.seconds, found.verdict.is_good)
+    return Answers(one.name, variables, judged, labels, 0.0, found.seconds, found.verdict.is_good)
 
 
 def _curve(

@@ -48,12 +48,14 @@ class Expected:
 
     Args:
         columns: the names that it may have; a pattern where they are numbered.
-        empty: the columns of the table where a request does not have it; None where it must stay away.
+        rowless: the columns of the table where it has no row.
+        may_be_left_out: whether it has none where a request leaves it out; else it must stay away.
     """
 
     name: str
     columns: tuple[str | re.Pattern[str], ...]
-    empty: tuple[str, ...] | None
+    rowless: tuple[str, ...]
+    may_be_left_out: bool = True
 
     def has(self, column: str) -> bool:
         return any(
@@ -78,9 +80,10 @@ class Form:
                 if isinstance(attribute.type, Bag):
                     singular, domain = attribute.name.removesuffix("s"), attribute.type.domain
                     columns = (entity.name, entity.key, attribute.name, singular, domain, "count")
-                    empty = None if attribute.name == entity.key else (entity.name, attribute.name)
+                    rowless, may_be = (entity.name, attribute.name), attribute.name != entity.key
                     found += [
-                        Expected(f"{entity.name}_{name}", columns, empty) for name in (attribute.name, singular, domain)
+                        Expected(f"{entity.name}_{name}", columns, rowless, may_be)
+                        for name in (attribute.name, singular, domain)
                     ]
         for relation in self.spec.relations:
             names = tuple(p.name for p in relation.parameters)
@@ -89,7 +92,7 @@ class Form:
         for random in self.spec.random_relations:
             value = [random.type.domain] if isinstance(random.type, DomainType) else []
             names = tuple(p.name for p in random.parameters)
-            found.append(Expected(random.name, (*names, "value", random.name, *value), None))
+            found.append(Expected(random.name, (*names, "value", random.name, *value), names, may_be_left_out=False))
         return {folded(e.name): e for e in reversed(found)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, Given]:
@@ -98,14 +101,17 @@ class Form:
         Raises:
             DataError: for a table or a row's column that the model does not read, or a value that is no table.
         """
+        if not isinstance(tables, Mapping):
+            message = f"a request is a {type(tables).__name__}, and no mapping from names of tables to rows"
+            raise DataError(Diagnostic("E203", message, hint='write {"page": [{"id": "new"}]}'))
         found: dict[str, Given] = {}
-        for name, value in tables.items():
+        for name, value in ((str(key), value) for key, value in tables.items()):
             expected = self.tables.get(folded(name))
             if expected is None:
                 known = [e.name.lower() for e in self.tables.values()]
                 hint = suggestion(name, known) or f"it reads {listing(known)}"
                 raise DataError(Diagnostic("E248", f"the model reads no table '{name}'", hint=hint))
-            given = Given(name, _columns(name, value))
+            given = Given(name, _columns(name, value) or {column: [] for column in expected.rowless})
             if isinstance(value, Mapping | list | tuple):
                 _require_known(given, expected)
             found[folded(name)] = given
@@ -128,8 +134,8 @@ class Form:
 
     def _complete(self, out: dict[str, Given], name: str) -> None:
         expected = self.tables[folded(name)]
-        if folded(name) not in out and expected.empty is not None:
-            out[folded(name)] = Given(name, {column: [] for column in expected.empty})
+        if folded(name) not in out and expected.may_be_left_out:
+            out[folded(name)] = Given(name, {column: [] for column in expected.rowless})
 
 
 def _of_entity(entity: Entity) -> Expected:

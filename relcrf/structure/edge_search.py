@@ -137,7 +137,7 @@ class EdgeSearch:
             "settled": np.array(found.done),
             **self._hubs_first(found, chosen, state.point).kept,
         }
-        return self._grown(replace(state, kept=kept), chosen, self.numbers.chosen(found.pairs))
+        return self._grown(replace(state, kept=kept), found.pairs, tests)
 
     def _tests(self, state: State, late: Callable[[], bool], *, surely: bool) -> EdgeTests:
         """Tests of edges at a state; `surely` by gradients."""
@@ -159,19 +159,19 @@ class EdgeSearch:
         groups = Groups(self.weight_start(chosen), np.zeros(len(chosen)))
         return np.asarray(groups.norms(point[self.model.n_base :]) > 0.0)
 
-    def _grown(self, state: State, chosen: Chosen, more: Chosen) -> State:
-        """With more edges, at weights of 0."""
-        if not len(more):
+    def _grown(self, state: State, pairs: np.ndarray, tests: EdgeTests) -> State:
+        """With more edges, by number, at weights of 0; the tests were made at this state."""
+        if not len(pairs):
             return state
+        more = self.numbers.chosen(pairs)
         curvature = self.model.having(more).curvature()[self.model.n_base :]
         kept = {
             **state.kept,
-            "chosen": chosen.joined(more).rows,
+            "chosen": Chosen.of(state.kept["chosen"]).joined(more).rows,
             "diagonal": np.concatenate((state.kept["diagonal"], curvature)),
         }
-        optimiser, objective = self._problem(kept)
-        grown = optimiser.grown(state, objective, np.concatenate((state.point, np.zeros(len(curvature)))))
-        return replace(grown, iteration=state.iteration, evaluations=state.evaluations + 1, kept=kept)
+        optimiser, _ = self._problem(kept)
+        return replace(optimiser.grown(state, tests.gradient(pairs)), kept=kept)
 
     def weight_start(self, chosen: Chosen) -> np.ndarray:
         """Where the weights of each edge begin behind those of the base, shape (n_chosen + 1,)."""

@@ -6,7 +6,7 @@ Source: Chaabene & Huang; Lee, Ganapathi & Koller, Efficient structure learning 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -39,6 +39,8 @@ class EdgeTests:
     l1: tuple[float, ...]
     by_counts: bool = False
     late: Callable[[], bool] = lambda: False
+    _passed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
+    """Of edges that passed, their numbers, ascending, and their gradients."""
 
     @cached_property
     def _chosen(self) -> np.ndarray:
@@ -63,7 +65,25 @@ class EdgeTests:
             places = asked.places(space)
             gradient = self._gradients(space, asked.pairs(places))
             out[places] = np.sqrt((gradient**2).mean(axis=1)) / l1
+            passed = np.flatnonzero(out[places] > 1.0)
+            if len(passed) and not self.by_counts:
+                passed = passed[np.argsort(pairs[places[passed]])]
+                self._passed.append((pairs[places[passed]], gradient[passed]))
         return out
+
+    def gradient(self, pairs: np.ndarray) -> np.ndarray:
+        """Of the weights of some edges, by number, one edge after the other, shape (n_weights,); what has passed is known."""
+        asked, found = self.numbers.chosen(pairs), {}
+        for known, gradient in self._passed:
+            rows = np.minimum(np.searchsorted(known, pairs), len(known) - 1)
+            for place in np.flatnonzero(known[rows] == pairs):
+                found[int(place)] = gradient[rows[place]]
+        for space in range(len(self.l1)):
+            places = [int(place) for place in asked.places(space) if int(place) not in found]
+            if places:
+                chosen = asked.pairs(np.array(places))
+                found.update(zip(places, self.model.edge_gradients(self.point, space, chosen), strict=True))
+        return np.concatenate([found[place] for place in range(len(pairs))])
 
     def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same of single weights, `|gradient| / strength`, of all weights of some edges.

@@ -58,7 +58,7 @@ class FeatureSearch(EdgeSearch):
             "settled": np.array(not len(best) and not tests.late()),
             "open": kept_open,
         }
-        return self._grown(replace(state, kept=kept), chosen, more)
+        return self._grown(replace(state, kept=kept), pairs, tests)
 
     def _best(self, tests: EdgeTests, least: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
         """Of edges that are not chosen the best weights: the edge's number, the weight's in it, the ratio; and how many edges."""

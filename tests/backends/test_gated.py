@@ -14,6 +14,7 @@ from interrupted import assert_goes_on
 
 import relcrf
 from relcrf import api
+from relcrf.backends import checkpoints
 from relcrf.backends.base import Monitor, Problem
 from relcrf.backends.gated import GatedBackend
 from relcrf.backends.learned import Meaning
@@ -572,10 +573,10 @@ def test_training_goes_on_from_the_command_line(folder, tmp_path, capsys, monkey
         if (stage, state.iteration) == ("evidence", 3):
             raise KeyboardInterrupt
 
-    whole = api.run_folder.Checkpoints.step
-    monkeypatch.setattr(api.run_folder.Checkpoints, "step", interrupt)
+    whole = checkpoints.Checkpoints.step
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
     assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "run")[0] == 130
-    monkeypatch.setattr(api.run_folder.Checkpoints, "step", whole)
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", whole)
     assert relcrf_command(capsys, monkeypatch, *train, "--out", tmp_path / "run", "--resume")[0] == 0
     for name in ("weights.npy", "gates.npy", "log.jsonl", "run.json"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

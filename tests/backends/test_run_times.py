@@ -8,7 +8,7 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
+from relcrf.backends import checkpoints, run_folder
 from relcrf.resources import shipped
 
 
@@ -27,7 +27,7 @@ class Stopped(Exception):
     pass
 
 
-class Stopping(run_folder.Checkpoints):
+class Stopping(checkpoints.Checkpoints):
     def step(self, stage, state, max_iterations):
         super().step(stage, state, max_iterations)
         if (stage, state.iteration) == ("weights", 2):
@@ -37,14 +37,14 @@ class Stopping(run_folder.Checkpoints):
 
 def test_seconds_begin_with_each_stage_and_leave_interruptions_out(tmp_path, monkeypatch):
     clock = Clock()
-    monkeypatch.setattr(run_folder, "_now", clock)
+    monkeypatch.setattr(checkpoints, "_now", clock)
     model = relcrf.load(shipped("models", "webkb.rcrf"))
     grounding = model.ground(relcrf.Dataset(small_web(tmp_path / "web", pages=20)))
     partial = run_folder.prepare(tmp_path / "run", resume=False)
     with pytest.raises(Stopped):
         api.fit(model, grounding, "ess", monitor=Stopping(partial, "same"))
     clock.time += 1000.0
-    monitor = run_folder.Checkpoints(partial, "same")
+    monitor = checkpoints.Checkpoints(partial, "same")
     fit = api.fit(model, grounding, "ess", monitor=monitor)
     assert len(monitor.seconds) == len(monitor.log)
     for stage in ("structure", "weights"):

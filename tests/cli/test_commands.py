@@ -376,26 +376,26 @@ def test_a_pickle_in_a_run_folder_is_refused(relcrf_, web, tmp_path):
 
 
 def test_an_interrupted_training_goes_on(relcrf_, web, tmp_path, monkeypatch):
-    from relcrf.backends import run_folder
+    from relcrf.backends import checkpoints
 
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert relcrf_("train", MODEL, "--data", web, "--out", whole)[0] == 0
 
-    step = run_folder.Checkpoints.step
+    step = checkpoints.Checkpoints.step
 
     def interrupt(self, stage, state, most):
         step(self, stage, state, most)
         if stage == "weights" and state.iteration == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(run_folder.Checkpoints, "step", interrupt)
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken)
     assert code == 130
     assert "--resume" in err
     assert not broken.exists()
     code, _, err = relcrf_("predict", broken, "--data", web)
     assert (code, "interrupted" in err) == (3, True)
-    monkeypatch.setattr(run_folder.Checkpoints, "step", step)
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", step)
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume", "--set", "l2=2")
     assert (code, "E333" in err) == (2, True)
     assert relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")[0] == 0

@@ -133,7 +133,7 @@ def test_mistakes_about_weights(run, relcrf_json, words, code):
 
 
 def test_no_standard_errors_where_no_exact_likelihood_was_maximised(web, relcrf_json, tmp_path):
-    relcrf.load(MODEL).fit(relcrf.Dataset(web), "pseudo").save(tmp_path / "run")
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), "dense").save(tmp_path / "run")
     status, found = relcrf_json("weights", tmp_path / "run", "--data", web)
     assert status == 2
     assert found["errors"][0]["code"] == "E357"

@@ -194,3 +194,13 @@ def test_a_table_without_labels_is_all_queries(tmp_path):
     found = bind(model.spec, relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2]})}))
     assert found.codes("E", "d").tolist() == [-1, -1]
     assert "every one is a query" in found.notes[0]
+
+
+def test_a_missing_table_is_looked_for_under_each_name_once():
+    model = relcrf.parse(
+        "domain Word = open\nentity Page { predict c : bool  words : bag of Word }\ntemplate t(p: Page) over p.c\n"
+    )
+    with pytest.raises(relcrf.DataError) as caught:
+        bind(model.spec, relcrf.Dataset({"page": {"id": [1], "c": [True]}}))
+    (message,) = (d.message for d in caught.value.diagnostics)
+    assert message.endswith("looked for 'pagewords' or 'pageword'")

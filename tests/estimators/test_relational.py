@@ -71,7 +71,8 @@ def test_mistakes(tables, labelled):
         RelationalCRF(MODEL).predict(tables)
     dealt = RelationalCRF(MODEL, tables=tables)
     for estimator, X, y, code in (
-        (RelationalCRF(), tables, None, "E367"),
+        (RelationalCRF(), {"page": tables["page"][["id"]]}, None, "E369"),
+        (RelationalCRF(attribute="Page.topic"), tables, None, "E373"),
         (dealt, keys, labels[1:], "E366"),
         (dealt, ["p1", "nobody"], ["course", "staff"], "E366"),
         (dealt, ["p1", "p2"], ["course", "stuff"], "E366"),
@@ -80,6 +81,22 @@ def test_mistakes(tables, labelled):
         with pytest.raises(relcrf.RelcrfError) as caught:
             estimator.fit(X, y)
         assert [d.code for d in caught.value.diagnostics] == [code]
+
+
+def test_without_a_model_one_is_proposed(folder, tables, labelled):
+    estimator = RelationalCRF().fit(tables)
+    assert "RelationalCRF(): predicts Page.category (5 values, " in repr(estimator)
+    assert "templates prior, word, school, link, co_link" in repr(estimator)
+    assert "predict category : Category" in repr(estimator.model_) and "model" in estimator.get_params()
+    again = RelationalCRF(relcrf.parse(estimator.model_.to_rcrf())).fit(folder)
+    assert repr(again.model_) == repr(estimator.model_) and ": predicts" not in repr(again)
+    np.testing.assert_array_equal(
+        again.predict(tables)["category"].to_numpy(), estimator.predict(tables)["category"].to_numpy()
+    )
+    assert ": predicts" not in repr(clone(estimator))
+    keys, labels = labelled
+    dealt = RelationalCRF(attribute="category", tables=tables).fit(keys[:30], labels[:30])
+    assert dealt.score(keys[30:], labels[30:]) > 0.4
 
 
 def test_keys_are_dealt_as_scikit_learn_deals_rows(tables, labelled):
@@ -133,6 +150,33 @@ def test_labels_keep_their_type():
     both = RelationalCRF(relcrf.parse(text)).fit(tables)
     hidden = {"e": tables["e"].assign(t=None, n=None)}
     assert set(both.predict(hidden)) == {"E.t", "E.n"}
+
+
+MIXED = """
+domain D = { 1, 2, other }
+entity E(p_key) { predict d : D  x : real }
+template t(e: E) over e.d by 1, e.x
+"""
+
+
+def test_values_that_the_labels_have_not_the_type_of():
+    tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", "other"] * 4, "x": [1.0, 2.0, 3.0] * 4})}
+    estimator = RelationalCRF(relcrf.parse(MIXED), l2=0.01, tables=tables).fit(range(8), [1, 2, 2, 1, 2, 2, 1, 2])
+    assert estimator.classes_.tolist() == [1, 2, "other"]
+    assert estimator.predict([8, 9]).tolist() == [2, 1] and estimator.score([8, 9], [2, 1]) == 1.0
+    mixed = estimator.fit(range(9), np.array([1, 2, "other"] * 3, dtype=object))
+    assert mixed.classes_.tolist() == [1, 2, "other"] and mixed.predict_proba([9]).shape == (1, 3)
+
+
+def test_no_keys_and_no_column_but_the_probabilities_is_left_out():
+    tables = {"e": pd.DataFrame({"p_key": range(12), "d": ["1", "2", None] * 4, "x": [1.0, 2.0, 3.0] * 4})}
+    model = relcrf.parse(MIXED)
+    found = RelationalCRF(model).fit(tables).predict(tables)
+    assert list(found.columns) == ["p_key", "d", "probability", "joint"]
+    dealt = RelationalCRF(model, tables=tables).fit([0, 1], ["1", "2"])
+    assert dealt.predict([]).shape == (0,) and dealt.predict_proba([]).shape == (0, 3)
+    with pytest.raises(relcrf.DataError, match="E225"):
+        RelationalCRF(model, tables=tables).fit([], [])
 
 
 def test_without_scikit_learn():

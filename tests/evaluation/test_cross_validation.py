@@ -13,6 +13,7 @@ from relcrf.backends import ess
 from relcrf.data.splits import read_hidden, read_protocol
 from relcrf.errors import UsageError
 from relcrf.evaluation.cross_validation import cross_validate
+from relcrf.evaluation.intervals import over_folds
 from relcrf.evaluation.splits import rounds_of
 from relcrf.evaluation.trials import Exam, answer, by_frequency
 from relcrf.graph.reduction import Role
@@ -71,6 +72,26 @@ def test_ranks_are_compared_within_a_round(found):
     wanted = sum(n * value for n, value in rounds) / sum(n for n, _ in rounds)
     assert results.figures("ess", NAME)["roc_auc"].value == pytest.approx(wanted)
     assert results.figures("majority", NAME)["roc_auc"].value == 0.5
+
+
+def test_labels_are_counted_by_attribute():
+    """Of two attributes each label that is learned from counts for its own: else intervals over folds were too narrow."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"id": range(60), "d": rng.choice(["x", "y"], 60), "b": rng.choice(["u", "v"], 60)})
+    model = relcrf.parse(
+        "domain D = { x, y } domain B = { u, v } entity E { predict d : D predict b : B }\n"
+        "template d(e: E) over e.d template b(e: E) over e.b template both(e: E) over e.d, e.b"
+    )
+    results = cross_validate(model.ground(relcrf.Dataset({"e": table})), ["local"], "folds=5").results
+    one, majority = results.answers["local"], results.answers["majority"]
+    for each in one:
+        assert each.labels == {name: 60 - len(judged.truth) for name, judged in each.judged.items()}
+    gaps = [
+        float((a.judged["E.d"].of_items["log_loss"] - b.judged["E.d"].of_items["log_loss"]).mean())
+        for a, b in zip(one, majority, strict=True)
+    ]
+    low, high = over_folds(gaps, 12 / 48)
+    assert results.differences("local", "majority", "E.d")["log_loss"].over_folds == pytest.approx((low, high))
 
 
 def test_the_majority_counts_what_is_learned_from(web):

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from relcrf.evaluation.cross_validation import Results
 from relcrf.evaluation.intervals import Clusters, effective, over_folds, percentiles
+from relcrf.evaluation.measures import Judged
+from relcrf.evaluation.trials import Answers
 
 
 def test_clusters_are_wider_than_labels():
@@ -47,3 +50,20 @@ def test_folds():
     assert (low, high) == pytest.approx((2 - 4.3027 * np.sqrt(5 / 6), 2 + 4.3027 * np.sqrt(5 / 6)), abs=1e-4)
     assert all(np.isnan(over_folds([1.0, float("nan")], 0.5)))
     assert all(np.isnan(percentiles([float("nan")])))
+
+
+def test_a_calibration_error_lies_in_its_interval():
+    """Of a well calibrated system it is larger in nearly every draw, which are rougher than the sample."""
+    rng = np.random.default_rng(4)
+    confidence = rng.uniform(0.5, 1.0, 200)
+    # as many are right in each bin as it says
+    truth = np.zeros(200, dtype=np.int64)
+    for low in np.arange(0.5, 1.0, 0.1):
+        own = np.flatnonzero((confidence >= low) & (confidence < low + 0.1))
+        truth[own[: round(float((1 - confidence[own]).sum()))]] = 1
+    judged = Judged(np.column_stack((confidence, 1 - confidence)), truth)
+    said = Answers("1", {"a": np.arange(200)}, {"a": judged}, {"a": 200}, 0.0, 0.0, converged=True)
+    found = Results({"s": [said]}, np.arange(200)).figures("s", "a")["calibration_error"]
+    assert 0.0 <= found.interval[0] <= found.value <= found.interval[1] < 0.1
+    draws = [judged.measures(w)["calibration_error"] for w in Clusters(np.arange(200), "labels").resampled()]
+    assert np.quantile(draws, 0.025) > found.value

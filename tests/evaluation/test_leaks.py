@@ -63,6 +63,12 @@ def test_components_are_inductive():
     assert mixed.transductive and "--split component" in mixed.sentences[1]
 
 
+def test_what_nothing_joins_is_told():
+    grounding = ground(["red", "blue"] * 4, ["a"] * 8, [(0, 0)])
+    (sentence,) = leaks_of(grounding, rounds_of(grounding, read_protocol("random", 2))).sentences
+    assert sentence.startswith("no factor joins two labels")
+
+
 def test_a_giant_component_is_told():
     near = [(k, k + 1) for k in range(12)]
     grounding = ground(["red", "blue"] * 8, ["a"] * 16, near)
@@ -112,3 +118,35 @@ def test_repeated_structure_is_counted_as_any_other():
     # of the first row two of three factors touch what is held out and cross; of the second row all three, which none crosses
     assert found.crossings == (Crossing("pair", 5, 2),)
     assert found.keys == (SharedKeys("pair", 3, 3),)
+
+
+TRAITS = """
+entity Animal
+domain Trait = open
+predict relation has(animal: Animal, trait: Trait)
+template prior(a: Animal, t: Trait) over has(a, t) per t
+candidates together(a: Animal, s: Trait, t: Trait) where s < t over has(a, s) and has(a, t) per s, t
+"""
+
+
+def test_what_candidates_may_join_is_connected():
+    rows = [(a, t, (a + k) % 2 == 0) for a in range(6) for k, t in enumerate("xyz")]
+    rows.append((6, "x", True))
+    grounding = relcrf.parse(TRAITS).ground(
+        relcrf.Dataset(
+            {
+                "animal": pd.DataFrame({"id": range(7)}),
+                "has": pd.DataFrame(rows, columns=["animal", "trait", "value"]),
+            }
+        )
+    )
+    whole = rounds_of(grounding, read_protocol("component", 3))
+    for one in whole:
+        assert set(np.bincount(np.flatnonzero(one.held) // 3)) <= {0, 3}, "an animal is held out whole, or not at all"
+    found = leaks_of(grounding, whole)
+    assert not found.transductive and found.beside == 0 and found.largest == pytest.approx(3 / 21)
+    mixed = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])
+    assert mixed.transductive and (mixed.held, mixed.beside) == (4, 1)
+    model = relcrf.parse(TRAITS.replace("candidates", "# "))
+    alone = model.ground(grounding.bound.dataset)
+    assert len(set(alone.component)) == 21 and len(set(grounding.component)) == 7

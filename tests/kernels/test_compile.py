@@ -1,10 +1,12 @@
 """Where compiled kernels are kept, that nobody else can put one there, and that processes do not disturb each other."""
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
 
+import numba
 import pytest
 from numba import config, int64
 
@@ -133,6 +135,21 @@ def test_damaged_files_are_made_anew(tmp_path, monkeypatch, ending):
     kept_in(tmp_path, monkeypatch)(4)
     (damaged,) = tmp_path.glob(f"*.{ending}")
     damaged.write_bytes(b"")
+    for misses in (1, 0):
+        function = kept_in(tmp_path, monkeypatch)
+        assert function(4) == 8
+        assert sum(function.stats.cache_misses.values()) == misses
+
+
+class Moved:
+    """Stands for a class of Numba that another version has elsewhere."""
+
+
+def test_an_index_that_names_a_class_that_is_gone_is_made_anew(tmp_path, monkeypatch):
+    kept_in(tmp_path, monkeypatch)(4)
+    (index,) = tmp_path.glob("*.nbi")
+    stale = pickle.dumps((subject._source_stamp(), Moved())).replace(b"Moved", b"Gone!")
+    index.write_bytes(pickle.dumps(numba.__version__) + stale)
     for misses in (1, 0):
         function = kept_in(tmp_path, monkeypatch)
         assert function(4) == 8

@@ -89,3 +89,11 @@ def test_a_missing_file_and_a_text_without_a_folder(tmp_path: Path) -> None:
         relcrf.load(tmp_path / "main.rcrf")
     with pytest.raises(ModelError, match="no file"):
         relcrf.parse(MAIN)
+
+
+def test_a_chain_of_very_many_files_ends(tmp_path):
+    for k in range(1500):
+        (tmp_path / f"{k}.rcrf").write_text(f'include "{k + 1}.rcrf"\n')
+    with pytest.raises(ModelError) as caught:
+        relcrf.load(tmp_path / "0.rcrf")
+    assert {d.code for d in caught.value.diagnostics} == {"E005"} and "at most 200" in str(caught.value)

@@ -111,7 +111,8 @@ def test_grown_goes_on_with_more_groups():
     part = GroupLasso(Groups(groups.start[:6], groups.strength[:5]), diagonal[:few], 1.0, tolerance=1e-7)
     state = part.minimise(first, part.start(first, np.zeros(few)))
     whole = GroupLasso(groups, diagonal, 1.0, tolerance=1e-7)
-    grown = whole.grown(state, objective, np.concatenate((state.point, np.zeros(len(diagonal) - few))))
+    longer = np.concatenate((state.point, np.zeros(len(diagonal) - few)))
+    grown = whole.grown(state, objective(longer)[1][few:])
     assert len(grown.steps) == len(state.steps) and grown.status == "running"
     anew = whole.minimise(objective, whole.start(objective, np.zeros(len(diagonal))))
     np.testing.assert_allclose(whole.minimise(objective, replace(grown)).point, anew.point, atol=1e-5)

@@ -128,7 +128,7 @@ def test_the_command(run, tmp_path, capsys, monkeypatch):
 
 @pytest.mark.parametrize("array", [np.zeros((3, 2)), np.zeros((2, 1)), np.full((3, 210), -1.0), None])
 def test_damaged_ones(run, tmp_path, array):
-    broken = shutil.copytree(run, tmp_path / "run")
+    broken = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("manifest.json"))
     if array is None:
         (broken / "moments.npy").write_text("x")
     else:
@@ -138,7 +138,7 @@ def test_damaged_ones(run, tmp_path, array):
 
 
 def test_old_runs_have_none(run, tmp_path, capsys, monkeypatch):
-    old = shutil.copytree(run, tmp_path / "run")
+    old = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("manifest.json"))
     (old / "moments.npy").unlink()
     assert run_folder.load(old).moments is None
     code, _, err = relcrf_command(capsys, monkeypatch, "moments", old)

@@ -11,6 +11,7 @@ from tables import small_web, write_tables
 import relcrf
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import UsageError
+from relcrf.proposal import draft
 from relcrf.proposal.project import propose
 
 
@@ -42,6 +43,24 @@ def test_a_web(tmp_path, out):
     assert model.warnings == () and out.read_text() == project.text
     found = model.fit(relcrf.Dataset(project.data)).predict(relcrf.Dataset(project.data))
     assert len(found.table()) >= 12
+
+
+def test_nothing_is_written_of_tables_in_memory(tmp_path):
+    folder = small_web(tmp_path / "web")
+    before = sorted(tmp_path.rglob("*"))
+    found = draft.proposed(relcrf.Dataset({path.stem: path for path in folder.glob("*.csv")}))
+    assert str(found).startswith("predicts Page.category (5 values, ") and sorted(tmp_path.rglob("*")) == before
+    assert "# Next" not in found.text and found.model.to_rcrf() == relcrf.parse(found.text).to_rcrf()
+    link = draft.proposed(relcrf.Dataset(folder), "Link")
+    assert str(link).startswith("predicts Link (which tuples it lists); templates prior, ")
+
+
+def test_columns_called_as_words_of_the_language(tmp_path, out):
+    rows = [{"id": k, "label": "xy"[k % 2], "predict": "pq"[k % 2], "where": k / 3, "latent": k % 2} for k in range(12)]
+    project = proposed(write_tables(tmp_path / "d", thing=rows), out)
+    assert names(project) == ["prior", "predict_", "where_", "latent_"] and project.variables == 12
+    data = relcrf.Dataset({"thing": {name: [row[name] for row in rows] for name in rows[0]}})
+    assert draft.proposed(data, "thing.label").plans[1].bindings == 12
 
 
 def test_numbers_refer_only_by_name(tmp_path, out):

@@ -15,9 +15,9 @@ import relcrf
 from relcrf import api
 from relcrf.errors import UsageError
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph, Node, learned_graph, require_edges
+from relcrf.printable import printable
 from relcrf.report import graph_files, network, node_places
 from relcrf.report.node_places import places
-from relcrf.text.printable import printable
 
 HOSTILE = (
     "</data><x>&\"'",

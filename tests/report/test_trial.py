@@ -13,7 +13,7 @@ from tables import small_web
 
 import relcrf
 from relcrf import api
-from relcrf.backends import run_folder
+from relcrf.backends import checkpoints, run_folder
 from relcrf.cli.learn import hidden_labels
 from relcrf.evaluation.intervals import Clusters
 from relcrf.evaluation.measures import Judged
@@ -31,7 +31,7 @@ def trained(folder, model, data, backend="ess", held=HELD, **settings):
     """A run folder of what is not held out, and its trial."""
     grounding = model.ground(relcrf.Dataset(data))
     hidden = hidden_labels(grounding, *held) if held else None
-    monitor = run_folder.Checkpoints(run_folder.prepare(folder, resume=False), "test")
+    monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
     fit = api.fit(model, grounding, backend, hidden=hidden, monitor=monitor, **settings)
     run_folder.save(fit.learned, folder, {"learn": 1.0})
     return folder
@@ -129,6 +129,7 @@ def test_the_commands_of_the_next_steps_work(place, web, monkeypatch, capsys):
     steps = [shlex.split(text) for text in found if text.startswith("relcrf ") and "\\\n" not in text]
     assert [step[1] for step in steps] == ["train", "train", "explain", "cv", "weights"]
     longer, calibrated = steps[:2]
+    assert {"--split", "--hold", "s1"} <= {*steps[-1]}, "standard errors are of what the training saw"
     assert longer.count("--set") == 2 and {"max_iterations=1000", "l2=30.0"} <= {*longer}
     assert {"--calibrate", "max_iterations=3", "l2=30.0"} <= {*calibrated}
     monkeypatch.chdir(place)

@@ -70,6 +70,14 @@ def test_one_row_and_nothing_else(predictor):
     assert key == "7"
 
 
+def test_a_table_without_rows_is_empty(predictor):
+    """As JSON writes a list that nothing is in."""
+    alone = {"page": [{"id": "new", "category": None}]}
+    plain = predictor.predict(alone).to_dicts()
+    assert len(plain) == 1 and predictor.predict({**alone, "link": [], "page_words": []}).to_dicts() == plain
+    assert predictor.predict({"page": []}).to_dicts() == []
+
+
 def test_what_is_not_spelt_plainly_goes_the_ordinary_way(run):
     predictor = Predictor(run)
     blanks = {
@@ -95,6 +103,8 @@ def test_what_is_not_spelt_plainly_goes_the_ordinary_way(run):
         ({"page": [{"id": 1}, {"id": 1}]}, "E214", "two rows of Page"),
         ({"page": {"category": "course"}}, "E211", "no key column"),
         ({"page": 5}, "E203", "neither a row, nor rows, nor a data frame"),
+        ([{"id": "new"}], "E203", "a request is a list, and no mapping from names of tables to rows"),
+        ({5: {"id": "new"}}, "E248", "reads no table '5'"),
         ({"page": {"id": 1}, "link": {"source": 1}}, "E212", "no column 'target'"),
     ],
 )  # fmt: skip

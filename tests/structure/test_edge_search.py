@@ -137,6 +137,17 @@ def test_scores_by_counts_are_gradients_where_nothing_is_chosen(model):
     np.testing.assert_allclose(exact, by_counts, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.parametrize("seen", [[0, 3, 7], []])
+def test_the_gradient_of_what_joins_is_that_of_the_objective(model, seen):
+    search = EdgeSearch(model, strengths(model), EveryEdge(3))
+    numbers, point = search.numbers, np.random.default_rng(1).normal(size=model.n_base)
+    tests = EdgeTests(model, numbers, point, (0.01,))
+    tests.ratios(np.array(seen, dtype=np.int64))
+    joining = np.array([7, 0, 12])
+    whole = model.having(numbers.chosen(joining))(np.concatenate((point, np.zeros(27))))[1]
+    np.testing.assert_allclose(tests.gradient(joining), whole[model.n_base :], rtol=1e-9)
+
+
 def test_best_choice_takes_what_is_above_its_threshold(model):
     search = EdgeSearch(model, strengths(model), None)
     point = unary(model).point

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from relcrf import api
-from relcrf.backends import run_folder
+from relcrf.backends import checkpoints, run_folder
 
 
 class Stopped(Exception):
     pass
 
 
-class Stopping(run_folder.Checkpoints):
+class Stopping(checkpoints.Checkpoints):
     """Ends a training after an iteration of a stage.
 
     Args:
@@ -40,7 +40,7 @@ def assert_goes_on(model, grounding, backend, settings, stops, folder):
         partial = run_folder.prepare(folder / f"{stop[0]}{stop[1]}", resume=False)
         with pytest.raises(Stopped):
             api.fit(model, grounding, backend, monitor=Stopping(partial, stop), **settings)
-        again = api.fit(model, grounding, backend, monitor=run_folder.Checkpoints(partial, "same"), **settings)
+        again = api.fit(model, grounding, backend, monitor=checkpoints.Checkpoints(partial, "same"), **settings)
         for name, vector in whole.learned.vectors.items():
             np.testing.assert_array_equal(again.learned.vectors[name], vector)
     return whole

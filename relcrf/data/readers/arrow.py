@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from relcrf.data.extras import require
 from relcrf.data.readers.base import AbstractReader, Found
@@ -26,12 +26,28 @@ class ArrowReader(AbstractReader):
             is_file = file.read(len(_FILE)) == _FILE
         try:
             if is_file:
-                dataset = require("pyarrow.dataset", "frames", f"'{path.name}'").dataset(str(path), format="ipc")
+                with pyarrow.ipc.open_file(pyarrow.memory_map(str(path.absolute()))) as file:
+                    for number in range(file.num_record_batches):
+                        _require_whole(file.get_batch(number))
+                dataset = require("pyarrow.dataset", "frames", f"'{path.name}'").dataset(
+                    str(path.absolute()), format="ipc"
+                )
                 scan = store.add_frame(dataset)
             else:
-                with pyarrow.ipc.open_stream(pyarrow.memory_map(str(path))) as stream:
-                    scan = store.keep_frame(stream)
+                with pyarrow.ipc.open_stream(pyarrow.memory_map(str(path.absolute()))) as stream:
+                    batches = (_require_whole(batch) for batch in stream)
+                    scan = store.keep_frame(pyarrow.RecordBatchReader.from_batches(stream.schema, batches))
         except (pyarrow.ArrowException, OSError) as error:
             place = DataPlace(str(path))
             raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
         yield Found(name, str(path), scan)
+
+
+def _require_whole(batch: Any) -> Any:
+    """A batch whose offsets lie within it, so that nothing is read outside; without this a damaged file ends the process.
+
+    Raises:
+        pyarrow.ArrowInvalid: where they do not.
+    """
+    batch.validate(full=True)
+    return batch

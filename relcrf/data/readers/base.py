@@ -49,8 +49,3 @@ class AbstractReader(ABC):
         Raises:
             DataError: where the file is not of the format. What DuckDB says of it may be raised as it is.
         """
-
-
-def literal(text: str) -> str:
-    """A SQL string literal."""
-    return "'" + text.replace("'", "''") + "'"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found, literal
-from relcrf.data.store import Store
+from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.store import Store, literal
 
 
 class CsvReader(AbstractReader):
@@ -19,5 +19,5 @@ class CsvReader(AbstractReader):
     def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
         # No sniffing: a ragged line is an error with its number, and not a reason to skip the lines above it.
         options = f"all_varchar = true, header = true, delim = {literal(self.delimiter)}, quote = '\"', escape = '\"'"
-        strict = "skip = 0, comment = '', strict_mode = true, null_padding = false"
-        yield Found(name, str(path), f"read_csv({literal(str(path))}, {options}, {strict})")
+        strict = "skip = 0, comment = '', strict_mode = true, null_padding = false, hive_partitioning = false"
+        yield Found(name, str(path), f"read_csv({store.file(path)}, {options}, {strict})")

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found, literal
-from relcrf.data.store import Store, quoted
+from relcrf.data.readers.base import AbstractReader, Found
+from relcrf.data.store import Store, literal, quoted
 
 _KEPT = re.compile(r"(BIGINT|DOUBLE|BOOLEAN|VARCHAR)(\[\])*")
 
@@ -19,7 +19,7 @@ class JsonlReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = tuple(f"{s}{c}" for s in (".jsonl", ".ndjson") for c in ("", ".gz", ".zst"))
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
-        file = f"{literal(str(path))}, format = 'newline_delimited'"
+        file = f"{store.file(path)}, format = 'newline_delimited', hive_partitioning = false"
         described = store.connection.execute(f"DESCRIBE SELECT * FROM read_json({file}, sample_size = -1)").fetchall()
         types = {str(row[0]): row[1] if _KEPT.fullmatch(row[1]) else "VARCHAR" for row in described}
         columns = ", ".join(f"{quoted(column)}: {literal(kind)}" for column, kind in types.items())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
-from relcrf.data.readers.base import AbstractReader, Found, literal
+from relcrf.data.readers.base import AbstractReader, Found
 from relcrf.data.store import Store
 
 
@@ -16,4 +16,4 @@ class ParquetReader(AbstractReader):
     suffixes: ClassVar[tuple[str, ...]] = (".parquet",)
 
     def tables(self, path: Path, name: str, store: Store) -> Iterator[Found]:
-        yield Found(name, str(path), f"read_parquet({literal(str(path))})")
+        yield Found(name, str(path), f"read_parquet({store.file(path)}, hive_partitioning = false)")

@@ -9,8 +9,8 @@ from typing import Any
 import duckdb
 
 from relcrf.data.extras import require
-from relcrf.data.readers.base import Found, literal
-from relcrf.data.store import Store, first_line, quoted
+from relcrf.data.readers.base import Found
+from relcrf.data.store import Store, first_line, literal, quoted
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 
 SCHEMES = ("postgresql://", "postgres://")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from relcrf.data.dataset import quoted
-from relcrf.data.readers.base import literal
+from relcrf.data.store import literal
 from relcrf.data.stream import stream
 from relcrf.grounding.dialects.spark import SparkDialect
 from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes, failed

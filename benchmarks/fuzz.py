@@ -1,0 +1,130 @@
+"""Fuzzes relcrf with coverage guidance (atheris), target by target: `tests/fuzz/targets.py` says what they are.
+
+    pip install -r benchmarks/requirements.txt
+    python benchmarks/fuzz.py --seconds 3600            # all targets share the time
+    python benchmarks/fuzz.py --seconds 600 --target language --target uai
+
+What breaks the promise is written to `--out`, a folder for each target, one file for each place in the code; put such a
+file into `tests/fuzz/found/TARGET/` when it is mended. The corpus that the search has found is kept beside it, so that the
+next hour goes on where this one ended. The last line is JSON: inputs, seconds, coverage and findings of each target.
+
+Native code (DuckDB, pyarrow, SQLite, compiled kernels) is run and not instrumented: its crashes are found, but only
+branches in Python guide the search.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SUPPORT = (ROOT / "tests" / "fuzz", ROOT / "tests" / "support")
+MOST_BYTES = 1 << 14
+MEMORY = 4096
+"""Megabytes of a process, beyond which an input is a finding."""
+
+
+def work(name: str, arguments: list[str], found: Path) -> None:
+    """The process of one target: libFuzzer's loop, which does not come back."""
+    import atheris
+
+    sys.path[:0] = map(str, SUPPORT)
+    kernels = [f"relcrf.kernels.{path.stem}" for path in (ROOT / "relcrf" / "kernels").glob("*.py")]
+    with atheris.instrument_imports(include=["relcrf", "lark", "tomllib", "json"], exclude=kernels):
+        from targets import TARGETS
+    known: set[str] = set()
+
+    def one(data: bytes) -> None:
+        try:
+            TARGETS[name].run(data)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            place = place_of(error)
+            if place not in known:
+                known.add(place)
+                found.mkdir(parents=True, exist_ok=True)
+                stem = re.sub(r"\W+", "-", place)[:120]
+                (found / stem).write_bytes(data)
+                (found / f"{stem}.txt").write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+
+    atheris.Setup([sys.argv[0], *arguments], one)
+    atheris.Fuzz()
+
+
+def place_of(error: BaseException) -> str:
+    """The kind of an error and the line of relcrf that it came through last."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if "/relcrf/" in f.filename] or frames
+    return f"{type(error).__name__}-{Path(own[-1].filename).name}-{own[-1].lineno}"
+
+
+def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
+    """Fuzzes one target; a process that dies is a finding, and the next one goes on."""
+    sys.path[:0] = map(str, SUPPORT)
+    from targets import TARGETS
+
+    target = TARGETS[name]
+    corpus, found = out / "corpus" / name, out / "found" / name
+    corpus.mkdir(parents=True, exist_ok=True)
+    found.mkdir(parents=True, exist_ok=True)
+    for k, seed in enumerate(target.seeds()):
+        (corpus / f"seed{k}").write_bytes(seed)
+    inputs = features = died = 0
+    started = time.monotonic()
+    with tempfile.NamedTemporaryFile("w", suffix=".dict") as words:
+        for word in filter(None, target.words):
+            words.write('"' + "".join(f"\\x{byte:02x}" for byte in word) + '"\n')
+        words.flush()
+        while (left := seconds - (time.monotonic() - started)) > 5:
+            options = [
+                f"-max_total_time={int(left)}",
+                f"-max_len={MOST_BYTES}",
+                f"-rss_limit_mb={MEMORY}",
+                "-timeout=120",
+            ]
+            options += [f"-dict={words.name}", f"-artifact_prefix={found}/died-", "-print_final_stats=1", str(corpus)]
+            child = [sys.executable, __file__, "--work", name, str(found), *options]
+            done = subprocess.run(child, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace")
+            inputs += sum(map(int, re.findall(r"stat::number_of_executed_units:\s*(\d+)", done.stderr)))
+            features = max([features, *map(int, re.findall(r"\bcov: (\d+)", done.stderr))])
+            if done.returncode:
+                died += 1
+                (found / f"died-{died}.txt").write_text(done.stderr[-20_000:], encoding="utf-8")
+                if died > 20:
+                    break
+    places = sorted(p.stem for p in found.glob("*.txt"))
+    return {"inputs": inputs, "seconds": round(time.monotonic() - started), "branches": features, "found": places}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=int, default=3600, help="of all targets together")
+    parser.add_argument("--target", action="append", help="repeatable; default: all")
+    parser.add_argument("--out", type=Path, default=Path("fuzzing"), help="where the corpus and what is found go")
+    chosen = parser.parse_args()
+    sys.path[:0] = map(str, SUPPORT)
+    from targets import TARGETS
+
+    names = chosen.target or list(TARGETS)
+    if unknown := set(names) - set(TARGETS):
+        parser.error(f"no target {sorted(unknown)}; there are {', '.join(TARGETS)}")
+    answers = {}
+    for name in names:
+        answers[name] = fuzz(name, chosen.seconds // len(names), chosen.out.resolve())
+        print(f"{name}: {answers[name]}", flush=True)
+    print(json.dumps(answers))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--work"]:
+        work(sys.argv[2], sys.argv[4:], Path(sys.argv[3]))
+    else:
+        main()

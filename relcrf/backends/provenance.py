@@ -1,0 +1,148 @@
+"""What a run was made of: versions, data, split, settings; enough to make it again and to tell what is another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from llvmlite import binding
+
+from relcrf.backends.base import Problem
+from relcrf.columns.growing import part_of
+from relcrf.data.bound import Bound
+from relcrf.data.contents import hash_of_rows
+from relcrf.graph.factor_graph import RepeatedScope
+
+PART_ROWS = 1 << 20
+
+PACKAGES = ("relcrf", "numpy", "scipy", "numba", "duckdb")
+"""Whose versions may change the last bits of a result."""
+
+BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How a training was asked for, beside the model and the backend's settings.
+
+    Args:
+        split, hold: how labels were held out, as the command line takes it; None where all were learned from.
+        calibrate: see `api.fit`. workers, memory, budget: the options of `relcrf train`.
+        master: of Spark, where it did the work.
+    """
+
+    split: str | None = None
+    hold: tuple[str, ...] = ()
+    calibrate: int = 0
+    workers: int = 0
+    memory: str = ""
+    budget: int = 0
+    master: str | None = None
+
+    @classmethod
+    def of_plain(cls, facts: Mapping[str, Any]) -> Protocol:
+        split, master = facts["split"], facts["master"]
+        return cls(
+            None if split is None else str(split),
+            tuple(str(value) for value in facts["hold"]),
+            int(facts["calibrate"]),
+            int(facts["workers"]),
+            str(facts["memory"]),
+            int(facts["budget"]),
+            None if master is None else str(master),
+        )
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a table holds: its number of rows, and their hash, whatever their order. Hashes of one version of DuckDB compare."""
+
+    rows: int
+    hash: str
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a run was made of.
+
+    Args:
+        identity: the `fingerprint` of what was learned from.
+        tables: those that the model reads.
+        versions: of relcrf, Python and the packages whose arithmetic it uses, and what machine it was.
+    """
+
+    identity: str
+    protocol: Protocol
+    tables: Mapping[str, Content]
+    versions: Mapping[str, str]
+
+    @classmethod
+    def now(cls, identity: str, protocol: Protocol, bound: Bound) -> Provenance:
+        """Of a run of this process."""
+        return cls(identity, protocol, tables_of(bound), versions())
+
+    @classmethod
+    def of_plain(cls, facts: Mapping[str, Any]) -> Provenance:
+        protocol = Protocol.of_plain(facts["protocol"])
+        tables = {str(name): Content(int(t["rows"]), str(t["hash"])) for name, t in facts["tables"].items()}
+        versions = {str(name): str(text) for name, text in facts["versions"].items()}
+        return cls(str(facts["identity"]), protocol, tables, versions)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def versions() -> dict[str, str]:
+    """What may change the last bits of a result."""
+    machine = f"{platform.system()} {platform.machine()} {binding.get_host_cpu_name()}"
+    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}, "machine": machine}
+
+
+def tables_of(bound: Bound) -> dict[str, Content]:
+    """What each table that was read holds, by the table's name."""
+    read = set().union(*bound.sources.values())
+    tables = [table for table in bound.dataset.tables.values() if table.place in read]
+    found = {table.name: hash_of_rows(bound.dataset, table).split("-", 1) for table in tables}
+    return {name: Content(int(rows), content) for name, (rows, content) in found.items()}
+
+
+def hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Of files in a folder, SHA-256."""
+    out = {}
+    for name in names:
+        digest = hashlib.sha256()
+        with (folder / name).open("rb") as file:
+            while block := file.read(BLOCK):
+                digest.update(block)
+        out[name] = digest.hexdigest()
+    return out
+
+
+def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem) -> str:
+    """Tells whether a checkpoint belongs to this model, these settings and this data."""
+    digest = hashlib.sha256()
+    layout = [asdict(block) for block in problem.graph.layout.blocks]
+    digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
+    digest.update(problem.graph.cardinality.tobytes())
+    for group in problem.graph.groups:
+        scope = group.scope
+        places = (scope.rows, *scope.offsets) if isinstance(scope, RepeatedScope) else scope
+        for array in (*places, *group.features.arrays()):
+            for start in range(0, len(array), PART_ROWS):
+                digest.update(part_of(array, start, start + PART_ROWS).tobytes())
+    if problem.gating is not None:
+        digest.update(json.dumps([asdict(block) for block in problem.gating.layout.blocks]).encode())
+        features = [gates.by for gates in problem.gating.groups if gates is not None and gates.by is not None]
+        for array in (array for one in features for array in one.arrays()):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    digest.update(problem.roles.tobytes())
+    digest.update(problem.states.tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,130 @@
+"""The reproduce command: a run made again, and compared byte by byte."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import numpy as np
+import typer
+
+from relcrf import api
+from relcrf.backends import run_folder
+from relcrf.backends.checkpoints import Checkpoints
+from relcrf.backends.learned import LearnedModel
+from relcrf.backends.provenance import Provenance, fingerprint, tables_of, versions
+from relcrf.backends.registry import make
+from relcrf.cli.learn import executor, hidden_labels
+from relcrf.cli.output import DataOption, JsonOption, Watch, note, print_json, say, table, watching
+from relcrf.data.dataset import Dataset
+from relcrf.data.splits import read_split
+from relcrf.errors import DataError, Diagnostic, UsageError, listing
+from relcrf.grounding.engines.choice import duckdb, spark
+
+T = TypeVar("T")
+
+
+def reproduce(
+    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    data: DataOption,
+    as_json: JsonOption = False,
+) -> None:
+    """Train a run again from what its folder tells, and check that it is the same, byte by byte.
+
+    Ends with exit code 3 where the data are others than those of the run, or where a file comes out otherwise.
+
+    Example: relcrf reproduce runs/webkb --data webkb/
+    """
+    former = run_folder.load(run)
+    made_of = run_folder.load_provenance(run)
+    if made_of is None:
+        message = f"the run folder '{run}' does not tell how it was made"
+        raise UsageError(Diagnostic("E430", message, hint="runs of 'relcrf train' do; those saved from Python do not"))
+    others = {name: (was, now) for name, was, now in _pairs(made_of.versions, versions()) if was != now}
+    with watching(quiet=as_json) as watch, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
+        again = _trained(former, made_of, run, data, Path(folder) / "run", watch)
+        rows = _compared(run, again)
+    changed = {row["file"]: row["difference"] for row in rows if not row["same"]}
+    if not as_json:
+        for name, (was, now) in others.items():
+            note(f"{name} was {was or 'not there'}, and is {now or 'not there'}")
+        table(
+            f"'{run}' made again", ("file", ""), [[row["file"], changed.get(row["file"], "the same")] for row in rows]
+        )
+    if changed:
+        notes = tuple(f"{name}: {difference}" for name, difference in changed.items())
+        notes += tuple(f"{name} was {was}, and is {now}" for name, (was, now) in others.items() if as_json)
+        hint = "other versions or another processor may be why" if others else "please report this: it should not be"
+        message = f"the run is not reproduced: {listing(changed)} came out otherwise"
+        raise DataError(Diagnostic("E432", message, hint=hint, notes=notes))
+    if as_json:
+        found = {name: {"was": was, "now": now} for name, (was, now) in others.items()}
+        print_json({"same": True, "files": [row["file"] for row in rows], "versions": found})
+        return
+    say(f"reproduced: {len(rows)} files, the same bytes")
+
+
+def _pairs(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str, T | None, T | None]]:
+    return [(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys())]
+
+
+def _trained(former: LearnedModel, made_of: Provenance, run: Path, data: str, out: Path, watch: Watch) -> Path:
+    """The folder of the run that comes out now.
+
+    Raises:
+        DataError: where the data are others.
+    """
+    asked, model = made_of.protocol, api.load(run / "model.rcrf")
+    system = make(former.backend, **former.settings)
+    watch.phase("reading tables")
+    dataset = Dataset(data, memory=asked.memory)
+    engine = duckdb() if asked.master is None else spark(asked.master)
+    grounding = model.ground(dataset, asked.budget, engine=engine, progress=watch.grounding, with_gates=system.gated)
+    dataset.split = None if asked.split is None else read_split(asked.split)
+    hidden = hidden_labels(grounding, None, asked.hold)
+    problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
+    identity = fingerprint(model.text, former.backend, former.settings, problem)
+    provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))
+    if identity != made_of.identity:
+        changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
+        what = f": {listing(changed)} changed" if changed else ""
+        message = f"these are not the data that '{run}' was learned from{what}"
+        raise DataError(Diagnostic("E431", message, hint="name the same tables with --data; see manifest.json"))
+    monitor = Checkpoints(run_folder.prepare(out, resume=False), identity, watch.step)
+    with executor(asked.workers, asked.master) as workers:
+        fit = api.fit(
+            model,
+            grounding,
+            former.backend,
+            hidden=hidden,
+            monitor=monitor,
+            executor=workers,
+            calibrate=asked.calibrate,
+            **former.settings,
+        )
+    run_folder.save(replace(fit.learned, log=tuple(monitor.log)), out, {}, made_of=provenance)
+    return out
+
+
+def _compared(run: Path, again: Path) -> list[dict[str, Any]]:
+    """Each file of either run, and what differs."""
+    old, new = run_folder.known_hashes(run), run_folder.known_hashes(again)
+    rows = []
+    for name, was, now in _pairs(old, new):
+        row: dict[str, Any] = {"file": name, "same": was == now}
+        rows.append(row if was == now else {**row, "difference": _difference(run / name, again / name)})
+    return rows
+
+
+def _difference(one: Path, other: Path) -> str:
+    """What differs between two files of a name."""
+    if not (one.exists() and other.exists()):
+        return f"only {'then' if one.exists() else 'now'}"
+    if one.suffix == ".npy":
+        was, now = (np.load(path, allow_pickle=False) for path in (one, other))
+        if was.shape == now.shape:
+            return f"the largest difference is {float(np.abs(was - now).max(initial=0.0)):.2e}"
+    return "another content"

@@ -1,0 +1,135 @@
+"""Near-duplicates beside a comparison of all pairs, and in the leak report."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import relcrf
+from relcrf.evaluation import near_twins
+from relcrf.evaluation.leaks import leaks_of
+from relcrf.evaluation.near_twins import near_pairs
+from relcrf.evaluation.own_evidence import OwnEvidence
+from relcrf.evaluation.splits import Round
+
+MODEL = """
+domain D = {{ x, y }}
+domain W = open
+entity E {{ predict d : D  words : bag of W  v : vector }}
+{}
+"""
+WORDS = "template word(e: E, w: W) where w in e.words over e.d per w"
+VECTOR = "template vector(e: E) over e.d by 1, e.v"
+
+
+def bags(n, rng):
+    """Bags of 30 of 400 words; two of three are copies of the one before with some words changed."""
+    found = [rng.choice(400, 30, replace=False)]
+    while len(found) < n:
+        fresh = rng.choice(400, 30, replace=False)
+        changed = int(rng.integers(0, 8))
+        found.append(np.unique(np.concatenate((found[-1][changed:], fresh[:changed]))) if len(found) % 3 else fresh)
+    return found
+
+
+def vectors(n, width, rng):
+    """Rows of numbers, two of three of which are near the one before."""
+    found = [rng.normal(size=width)]
+    while len(found) < n:
+        fresh = rng.normal(size=width)
+        found.append(found[-1] + rng.uniform(0.0, 0.1) * fresh if len(found) % 3 else fresh)
+    return np.array(found)
+
+
+def ground(*templates, words=(), numbers=None, labels=None):
+    n = len(words) or len(numbers)
+    numbers = np.ones((n, 1)) if numbers is None else numbers
+    columns = {f"v{k}": column for k, column in enumerate(numbers.T)}
+    listed = [(k, f"w{w}") for k, bag in enumerate(words) for w in bag]
+    return relcrf.parse(MODEL.format("\n".join(templates))).ground(
+        relcrf.Dataset(
+            {
+                "e": pd.DataFrame({"id": range(n), "d": labels or ["x", "y"] * (n // 2), **columns}),
+                "e_words": pd.DataFrame(listed, columns=["e", "word"]),
+            }
+        )
+    )
+
+
+def as_set(pairs):
+    return {tuple(sorted(pair)) for pair in pairs.tolist()}
+
+
+def among(near):
+    return {(a, b) for a, b in zip(*np.nonzero(near), strict=True) if a < b}
+
+
+def near_sets(words):
+    there = np.zeros((len(words), 400))
+    for row, bag in enumerate(words):
+        there[row, bag] = 1.0
+    both, sizes = there @ there.T, there.sum(axis=1)
+    return both >= near_twins.COMMON * (sizes[:, None] + sizes - both)
+
+
+def near_numbers(numbers):
+    scaled = (numbers - numbers.mean(axis=0)) / numbers.std(axis=0)
+    squares = ((scaled[:, None] - scaled) ** 2).sum(axis=2)
+    return squares <= near_twins.APART**2 * 2.0 * numbers.shape[1]
+
+
+def test_sets_beside_all_pairs():
+    words = bags(600, np.random.default_rng(0))
+    grounding = ground(WORDS, words=words)
+    truth = among(near_sets(words))
+    found = as_set(near_pairs(OwnEvidence(grounding), np.arange(600)))
+    assert found <= truth and len(truth) > 100
+    assert len(found) > 0.98 * len(truth)
+
+
+@pytest.mark.parametrize("width", [6, 60])
+def test_numbers_beside_all_pairs(width):
+    numbers = vectors(600, width, np.random.default_rng(1))
+    grounding = ground(VECTOR, numbers=numbers)
+    truth = among(near_numbers(numbers))
+    found = as_set(near_pairs(OwnEvidence(grounding), np.arange(600)))
+    assert found <= truth and len(truth) > 50
+    assert len(found) > 0.98 * len(truth)
+
+
+def test_sets_and_numbers_together_beside_all_pairs():
+    rng = np.random.default_rng(2)
+    words, numbers = bags(600, rng), vectors(600, 6, rng)
+    grounding = ground(WORDS, VECTOR, words=words, numbers=numbers)
+    truth = among(near_sets(words) & near_numbers(numbers))
+    found = as_set(near_pairs(OwnEvidence(grounding), np.arange(600)))
+    assert found <= truth and len(truth) > 20
+    assert len(found) > 0.98 * len(truth)
+
+
+def test_what_all_is_alike_is_not_compared_with_all(monkeypatch):
+    rng = np.random.default_rng(3)
+    same = rng.choice(400, 80, replace=False)
+    words = [np.delete(same, rng.choice(80, 3, replace=False)) for _ in range(1000)]
+    compared = []
+    monkeypatch.setattr(
+        near_twins._Likeness, "near", lambda self, pairs: compared.append(len(pairs)) or np.ones(len(pairs), dtype=bool)
+    )
+    near_pairs(OwnEvidence(ground(WORDS, words=words)), np.arange(1000))
+    assert 1000 < compared[0] <= 1000 * near_twins.WINDOW * near_twins.BANDS < 1000 * 999 / 2
+
+
+def test_the_report_tells_of_near_duplicates():
+    first, second, third = (np.arange(start, start + 12) for start in (0, 20, 40))
+    words = [first, first[:-1], second, np.append(second, 99), third, third]
+    grounding = ground(WORDS, words=words, labels=["x", "x", "y", "x", "x", "y"])
+    held = np.array([False, True, False, True, False, True])
+    found = leaks_of(grounding, [Round("1", held, np.zeros(6, dtype=bool))])
+    assert (found.distinctive, found.twins, found.alike) == (3, 1, 0)
+    assert (found.near, found.near_alike) == (2, 1), "a twin is not counted again"
+    assert any(
+        "2 of 3 held-out things are nearly the same as one in the training (1 with" in s for s in found.sentences
+    )
+    apart = leaks_of(
+        grounding, [Round("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]
+    )
+    assert (apart.near, apart.twins) == (0, 0), "those that are near are held out together"

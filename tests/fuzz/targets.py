@@ -1,0 +1,463 @@
+"""What is fuzzed: for each target a function of bytes that raises where relcrf breaks its promise, and inputs to begin with."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import os
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+from promise import EXIT_CODES, kept, require_harmless
+from pyarrow import feather, parquet
+
+import relcrf
+from relcrf.backends import run_folder
+from relcrf.cli.main import run as run_command
+from relcrf.data.dataset import Dataset
+from relcrf.errors import DataError, Diagnostic
+from relcrf.graph.conditioning import condition
+from relcrf.graph.uai import read_evidence, read_model
+from relcrf.grounding.saved import SavedBlocks
+from relcrf.inference.belief_propagation import BeliefPropagation
+from relcrf.language.check import check
+from relcrf.language.format import format_text
+from relcrf.language.parse import read
+from relcrf.language.render import render
+from relcrf.resources import shipped
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads what others wrote.
+
+    Args:
+        run: takes an input; raises where the promise is broken.
+        seeds: valid inputs. words: pieces that inputs of this kind are made of.
+    """
+
+    name: str
+    run: Callable[[bytes], None]
+    seeds: Callable[[], list[bytes]]
+    words: tuple[bytes, ...]
+
+
+@functools.cache
+def _scratch() -> Path:
+    """A folder for the inputs of this process, gone with it."""
+    folder = tempfile.TemporaryDirectory(prefix="relcrf-fuzz-")
+    _scratch.folder = folder  # type: ignore[attr-defined]
+    return Path(folder.name)
+
+
+@contextlib.contextmanager
+def _folder():  # type: ignore[no-untyped-def]
+    """An empty folder, always of the same name: messages with it are the same."""
+    folder = _scratch() / "at"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    yield folder
+
+
+# The language
+
+
+def language(data: bytes) -> None:
+    """Reading, checking, writing and formatting a model."""
+    text = data.decode("utf-8", errors="surrogateescape")
+    with kept():
+        spec, problems = read(text, "fuzzed.rcrf")
+        found = [*problems, *check(spec, problems)]
+        for diagnostic in found:
+            require_harmless(diagnostic.render())
+        if not any(d.is_error for d in found):
+            again = render(spec)
+            assert not read(again)[1], again
+            assert format_text(format_text(text)) == format_text(text)
+
+
+def _models() -> list[bytes]:
+    here = Path(__file__).parents[1] / "models" / "good"
+    models = (shipped("models", "webkb.rcrf").parent, here)
+    return [path.read_bytes() for folder in models for path in sorted(folder.glob("*.rcrf"))]
+
+
+LANGUAGE = (
+    b"domain entity relation derive predict latent template rule gate candidates include where over per by and or not "
+    b'bag of open vector real int text date bool { } ( ) , : => <=> = == != < <= > >= .. . + - * / "a" 0 1 1e9 -1 '
+    b"exists count sum min max mean nearest symmetric hard l1 l2 init weight in # \n"
+).split(b" ")
+
+# Tables
+
+MODEL = """
+domain Label = { a, b, c }
+domain Word = open
+entity Thing {
+    predict label : Label
+    score : real
+    n : 0..9
+    day : date
+    flag : bool
+    word : Word
+    words : bag of Word
+    place : vector
+}
+relation Next(x: Thing, y: Thing)
+template one(t: Thing) over t.label per t.word by t.score
+template two(t: Thing, u: Thing) where Next(t, u) and t.day <= u.day and t.flag over t.label, u.label by t.n
+template three(t: Thing, w: Word) where w in t.words over t.label per w
+"""
+
+COLUMNS = {
+    "id": ["t1", "t2", "t3"],
+    "label": ["a", None, "c"],
+    "score": [0.5, -1e3, 2.0],
+    "n": [0, 9, 4],
+    "day": ["2001-02-03", "1999-12-31", "2020-02-29"],
+    "flag": [True, False, True],
+    "word": ["x", "it's", "ünï"],
+    "words": [["x", "y"], [], ["y"]],
+    "place": [[0.0, 1.0], [1.0, 0.5], [-2.0, 3.0]],
+}
+FLAT = {"place_0": [0.0, 1.0, -2.0], "place_1": [1.0, 0.5, 3.0]}
+NEXT = {"x": ["t1", "t2"], "y": ["t2", "t3"]}
+
+
+@functools.cache
+def _model() -> relcrf.Model:
+    return relcrf.parse(MODEL)
+
+
+def _grounded(source: object) -> None:
+    """Grounds the model on tables."""
+    data = Dataset(source, memory="200MB")
+    _model().ground(data, budget=100_000)
+
+
+def table(suffix: str) -> Callable[[bytes], None]:
+    """A target that is the file of the things."""
+
+    def one(data: bytes) -> None:
+        with _folder() as folder, kept():
+            path = folder / f"thing{suffix}"
+            path.write_bytes(data)
+            _grounded({"thing": path, "next": NEXT, "thing_words": {"thing": ["t1"], "word": ["x"]}})
+
+    return one
+
+
+def database(suffix: str) -> Callable[[bytes], None]:
+    """A target that is a file with all tables."""
+
+    def one(data: bytes) -> None:
+        with _folder() as folder, kept():
+            path = folder / f"all{suffix}"
+            path.write_bytes(data)
+            _grounded(path)
+
+    return one
+
+
+def _csv(delimiter: str) -> Callable[[], list[bytes]]:
+    def seeds() -> list[bytes]:
+        columns = {name: values for name, values in {**COLUMNS, **FLAT}.items() if name not in ("words", "place")}
+        rows = [list(columns), *map(list, zip(*columns.values(), strict=True))]
+        text = "\n".join(delimiter.join("" if cell is None else str(cell) for cell in row) for row in rows) + "\n"
+        quoted = text.replace("it's", '"it""s,\n"')
+        return [text.encode(), quoted.encode(), b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()]
+
+    return seeds
+
+
+def _jsonl() -> list[bytes]:
+    import json
+
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in zip(*COLUMNS.values(), strict=True)]
+    return [("\n".join(map(json.dumps, rows)) + "\n").encode(), b'{"id": {"a": [1]}, "label": null}\n']
+
+
+def _written(write: Callable[[pa.Table, io.BytesIO], None]) -> bytes:
+    out = io.BytesIO()
+    write(pa.table(COLUMNS), out)
+    return out.getvalue()
+
+
+def _parquet() -> list[bytes]:
+    kinds = ("none", "snappy", "zstd")
+    return [_written(lambda t, out, kind=kind: parquet.write_table(t, out, compression=kind)) for kind in kinds]  # type: ignore[misc]
+
+
+def _arrow() -> list[bytes]:
+    def stream(found: pa.Table, out: io.BytesIO) -> None:
+        with pa.ipc.new_stream(out, found.schema) as writer:
+            writer.write_table(found)
+
+    return [_written(lambda t, out: feather.write_feather(t, out, compression="uncompressed")), _written(stream)]
+
+
+def _sqlite() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "all.sqlite"
+        flat = {name: values for name, values in {**COLUMNS, **FLAT}.items() if name not in ("words", "place")}
+        with contextlib.closing(sqlite3.connect(path)) as database:
+            database.execute(f"CREATE TABLE thing ({', '.join(flat)})")
+            database.executemany(
+                f"INSERT INTO thing VALUES ({', '.join('?' * len(flat))})", zip(*flat.values(), strict=True)
+            )
+            database.execute("CREATE TABLE next (x, y)")
+            database.executemany("INSERT INTO next VALUES (?, ?)", zip(*NEXT.values(), strict=True))
+            database.execute("CREATE VIEW thing_words AS SELECT id AS thing, word FROM thing")
+            database.commit()
+        return [path.read_bytes()]
+
+
+ATOMS = b"""// friends
+Next(t1, t2)
+!Next(t2, t3)
+Thing("t1")
+Thing("t\\"2")
+Label(t1) = "a"
+?Next(t3, t1)
+"""
+
+# Manifests
+
+
+def manifest(data: bytes) -> None:
+    """A dataset.toml beside tables. No server is asked."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise DataError(Diagnostic("E235", "no server"))
+
+    with _folder() as folder, kept(), contextlib.ExitStack() as stack:
+        for name in ("read_server", "read_query"):
+            stack.enter_context(mock.patch(f"relcrf.data.dataset.{name}", refuse))
+        (folder / "things.csv").write_bytes(_csv(",")()[0])
+        (folder / "next.csv").write_text("x,y\nt1,t2\n")
+        (folder / "all.db").write_bytes(_all_tables())
+        (folder / "dataset.toml").write_bytes(data)
+        _grounded(folder)
+
+
+@functools.cache
+def _all_tables() -> bytes:
+    return _sqlite()[0]
+
+
+MANIFEST = b"""[tables.thing]
+file = "things.csv"
+columns = { label = "label", "n" = "n" }
+
+[tables.next]
+sqlite = "all.db"
+table = "next"
+open = false
+
+[tables.thing_words]
+sql = "SELECT id AS thing, word FROM thing WHERE score <> ''"
+
+[split]
+folds = 3
+seed = 1
+hold = ["1"]
+"""
+FAR = b"""
+[tables.far]
+postgres = "postgresql://user@host/base"
+schema = "public"
+"""
+
+# UAI
+
+UAI = (
+    b"MARKOV\n3\n2 2 3\n2\n2 0 1\n2 1 2\n\n4\n 4.0 2.4\n 1.0 0.0\n\n6\n 2.25 3.25 3.75\n 0 0.0e0 1e1\n",
+    b"BAYES 3 2 2 2 3 1 0 2 0 1 3 0 1 2 2 .3 .7 4 .9 .1 .2 .8 8 .5 .5 .1 .9 .6 .4 0 1",
+    b"MARKOV 2 1 10 2 1 1 2 0 1 10 1 2 3 4 5 6 7 8 9 10 10 1 1 1 1 1 1 1 1 1 1",
+)
+
+
+def uai(data: bytes) -> None:
+    """A model of the competitions: read, and inferred for some rounds."""
+    with _folder() as folder, kept():
+        path = folder / "model.uai"
+        path.write_bytes(data)
+        model = read_model(path)
+        if len(model.potentials.nodes) < 10_000:
+            left = condition(model.scopes, model.potentials, np.full(model.scopes.n_nodes, -1))
+            BeliefPropagation(left.scopes, max_iterations=3).marginals(left.potentials)
+
+
+def evidence(data: bytes) -> None:
+    """What is known of a model of the competitions."""
+    with _folder() as folder, kept():
+        path = folder / "model.evid"
+        path.write_bytes(data)
+        read_evidence(path, np.array([2, 2, 3], dtype=np.int32))
+
+
+# Folders that relcrf writes
+
+
+@functools.cache
+def _trained() -> tuple[Path, relcrf.Model, dict[str, object]]:
+    """A run folder, and a folder of ground blocks."""
+    folder = _scratch() / "made"
+    model = relcrf.parse(MODEL)
+    tables: dict[str, object] = {"thing": COLUMNS, "next": NEXT}
+    data = Dataset(tables)
+    fit = relcrf.api.fit(model, model.ground(data, keep=folder / "blocks"), "ess")
+    fit.save(folder / "run")
+    return folder, model, tables
+
+
+def _files(kind: str) -> list[Path]:
+    return sorted(path for path in (_trained()[0] / kind).rglob("*") if path.is_file())
+
+
+def _spoilt(kind: str, data: bytes) -> Path:
+    """A copy of a folder in which the file that the first byte names has another content."""
+    files = _files(kind)
+    folder, made = _scratch() / kind, _trained()[0] / kind
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(made, folder)
+    (folder / files[data[0] % len(files)].relative_to(made)).write_bytes(data[1:])
+    return folder
+
+
+def _as_inputs(kind: str) -> Callable[[], list[bytes]]:
+    return lambda: [bytes([k]) + path.read_bytes() for k, path in enumerate(_files(kind))]
+
+
+def run(data: bytes) -> None:
+    """A run folder with another file: loaded, and asked."""
+    with kept():
+        folder = _spoilt("run", data or b"\0")
+        names = [path.name for path in _files("run")]
+        if names[(data or b"\0")[0] % len(names)] != run_folder.MANIFEST:
+            # Else its hashes tell at once, and nothing is seen of what somebody may do who writes new ones.
+            (folder / run_folder.MANIFEST).unlink()
+        run_folder.load_timings(folder)
+        run_folder.load_provenance(folder)
+        fit = relcrf.api.load_fit(folder)
+        fit.weights()
+        fit.predict(Dataset(_trained()[2]))
+
+
+def blocks(data: bytes) -> None:
+    """Kept ground blocks with another file."""
+    with kept():
+        folder = _spoilt("blocks", data or b"\0")
+        _, model, tables = _trained()
+        grounding = model.ground(Dataset(tables), keep=SavedBlocks(folder))
+        relcrf.api.fit(model, grounding, "ess", max_iterations=2)
+
+
+# The command line
+
+ALONE = frozenset({"demo", "warmup", "lsp", "compare", "pareto"})
+"""Commands that take long, start processes or wait for an editor: they are tried elsewhere."""
+
+WORDS = """
+check plan ground train predict evaluate cv infer report moments graph explain weights diff fmt new explain-error completion
+m.rcrf data run x.uai x.evid --data --json --out out.csv --split folds=2 hide=0.5 --hold --set l2=1 max_iterations=2 --backend
+ess local dense --budget 10 --memory 100MB --select l2=1,2 --keep kept --task MAR PR MPE --method bp --show one Thing/t1 --top 3
+--sort z --key * --min-support --depth 2 --folds --seed --strict --check bash zsh fish E101 --help
+-1 0 nan [red] {0} %s 1e400 - -- = a=b=c
+"""
+
+
+def command(data: bytes) -> None:
+    """A list of arguments, divided by zero bytes, in a folder with a model, tables and a run. Nothing outside it is named."""
+    arguments = [os.fsdecode(piece) for piece in data.split(b"\0")][:12]
+    if not arguments or arguments[0] in ALONE:
+        return
+    if any("/" in a.replace("Thing/t1", "") or ".." in a or a.startswith("~") for a in arguments):
+        return
+    with _folder() as folder, kept(), contextlib.ExitStack() as stack:
+        _workplace(folder)
+        out, err, code = io.StringIO(), io.StringIO(), 0
+        stack.enter_context(mock.patch.object(sys, "argv", ["relcrf", *arguments]))
+        stack.enter_context(contextlib.chdir(folder))
+        stack.enter_context(mock.patch.object(sys, "stdin", io.StringIO("entity A")))
+        stack.enter_context(contextlib.redirect_stdout(out))
+        stack.enter_context(contextlib.redirect_stderr(err))
+        try:
+            run_command()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else 0
+        assert code in EXIT_CODES, (arguments, code, err.getvalue())
+        assert "Traceback" not in err.getvalue(), err.getvalue()
+        require_harmless(err.getvalue())
+
+
+def _workplace(folder: Path) -> None:
+    made, _, _ = _trained()
+    shutil.copytree(made / "run", folder / "run")
+    (folder / "m.rcrf").write_text(MODEL)
+    (folder / "x.uai").write_bytes(UAI[0])
+    (folder / "x.evid").write_bytes(b"1 0 1\n")
+    (folder / "data").mkdir()
+    (folder / "data" / "thing.jsonl").write_bytes(_jsonl()[0])
+    (folder / "data" / "next.csv").write_text("x,y\nt1,t2\n")
+
+
+COMMANDS = """
+check m.rcrf --data data --json
+plan m.rcrf --data data --exact
+ground m.rcrf --data data --show one
+train m.rcrf --data data --out new --set max_iterations=2
+predict run --data data --out out.csv
+weights run --sort support
+infer x.uai --task MAR --evid x.evid
+explain run Thing/t2 --data data
+graph run --dot
+diff run run
+fmt m.rcrf
+explain-error E101
+new data --out n.rcrf
+completion bash
+moments run
+evaluate m.rcrf --data data --split folds=2 --backend local
+"""
+
+
+def _lists() -> list[bytes]:
+    return [b"\0".join(word.encode() for word in line.split()) for line in COMMANDS.strip().splitlines()]
+
+
+TABLE_WORDS = (b",", b"\n", b'"', b"\t", b"\0", b"t1", b"label", b"nan", b"inf", b"1e999", b"0x", b"\xff", b"\x1b[31m")
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("language", language, _models, tuple(LANGUAGE)),
+        Target("csv", table(".csv"), _csv(","), TABLE_WORDS),
+        Target("tsv", table(".tsv"), _csv("\t"), TABLE_WORDS),
+        Target("jsonl", table(".jsonl"), _jsonl, (*TABLE_WORDS, b"{", b"[", b"}", b"]", b":", b"null")),
+        Target("parquet", table(".parquet"), _parquet, (b"PAR1", b"\xff\xff\xff\xff")),
+        Target("arrow", table(".arrow"), _arrow, (b"ARROW1", b"\xff\xff\xff\xff")),
+        Target("sqlite", database(".sqlite"), _sqlite, (b"CREATE", b"SELECT", b"text", b"blob")),
+        Target("alchemy", database(".db"), lambda: [ATOMS], tuple(b'( ) ! ? " \\ = //'.split())),
+        Target(
+            "manifest",
+            manifest,
+            lambda: [MANIFEST, MANIFEST + FAR],
+            tuple(b"[tables. [split] file sql sqlite ' ../".split()),
+        ),
+        Target("uai", uai, lambda: list(UAI), tuple(b"MARKOV BAYES 1e308 - nan inf \nc 0".split(b" "))),
+        Target("evidence", evidence, lambda: [b"1 0 1\n", b"1\n2 0 1 2 2\n"], (b"-1", b"1e9", b"nan")),
+        Target("run", run, _as_inputs("run"), tuple(b"null NaN 1e999 { [ \x93NUMPY 'O' -1 ../".split())),
+        Target("blocks", blocks, _as_inputs("blocks"), tuple(b"null -1 \x93NUMPY <i4 ../ [ {".split())),
+        Target("command", command, _lists, tuple(word.encode() for word in WORDS.split())),
+    )
+}

@@ -1,0 +1,109 @@
+"""Numbers at the ends of their range, method by method: a right answer, or one that says that it is none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from networks import network
+
+from relcrf.graph.scopes import Potentials
+from relcrf.inference.choice import METHODS, make
+from relcrf.inference.enumeration import Enumeration
+
+EXACT_ON_TREES = ("auto", "bp", "enumeration", "forest", "jt")
+WITHOUT_MARGINALS = ("dual",)
+TREE = [(0, 1), (1, 2), (3, 1), (3, 4)]
+
+
+def tree(scale):
+    return network(np.random.default_rng(3), [2, 3, 2, 2, 3], TREE, scale)
+
+
+def many_states():
+    return network(np.random.default_rng(4), [10_000, 2, 1], [(0, 1), (1, 2)], 3.0)
+
+
+def single_states():
+    return network(np.random.default_rng(5), [1, 1, 1, 1, 1], TREE, 1e3)
+
+
+def alone():
+    """Variables that no factor joins; one of them without a preference, one certain."""
+    scopes, potentials = network(np.random.default_rng(6), [2, 3, 4], [], 1.0)
+    nodes = potentials.nodes.copy()
+    nodes[:2], nodes[2:5] = 0.0, (-np.inf, 2.0, -np.inf)
+    return scopes, Potentials(nodes, potentials.factors)
+
+
+def certain():
+    """Hard factors that leave one joint state."""
+    scopes, potentials = tree(1.0)
+    factors = np.full(len(potentials.factors), -np.inf)
+    factors[scopes.cells(np.array([1, 2, 0, 1, 2]))] = 0.0
+    return scopes, Potentials(potentials.nodes, factors)
+
+
+POSSIBLE = {
+    "weights of 1e4": lambda: tree(1e4),
+    "weights of 1e100": lambda: tree(1e100),
+    "weights of 1e-300": lambda: tree(1e-300),
+    "ten thousand states": many_states,
+    "single states": single_states,
+    "variables alone": alone,
+    "one joint state": certain,
+}
+
+
+@pytest.mark.parametrize("shape", POSSIBLE)
+@pytest.mark.parametrize("name", [name for name in METHODS if name not in WITHOUT_MARGINALS])
+def test_marginals_are_probabilities_and_right_on_trees(name, shape):
+    scopes, potentials = POSSIBLE[shape]()
+    found = make(name, scopes, {}).marginals(potentials)
+    assert np.isfinite(found.nodes).all() and (found.nodes >= 0).all()
+    np.testing.assert_allclose(np.add.reduceat(found.nodes, scopes.state_start[:-1]), 1.0, atol=1e-9)
+    if name in EXACT_ON_TREES:
+        truth = Enumeration(scopes).marginals(potentials)
+        np.testing.assert_allclose(found.nodes, truth.nodes, atol=1e-8)
+        np.testing.assert_allclose(found.log_partition, truth.log_partition, rtol=1e-9)
+        assert found.verdict.is_good
+
+
+@pytest.mark.parametrize("shape", POSSIBLE)
+@pytest.mark.parametrize("name", [*EXACT_ON_TREES, *WITHOUT_MARGINALS])
+def test_most_probable_states_on_trees(name, shape):
+    scopes, potentials = POSSIBLE[shape]()
+    found = make(name, scopes, {}).map_states(potentials)
+    truth = Enumeration(scopes).map_states(potentials)
+    assert found.score == pytest.approx(truth.score, rel=1e-12)
+    assert scopes.score(potentials, found.states) == pytest.approx(found.score, rel=1e-12)
+
+
+def contradiction():
+    """Two hard rules that no state keeps both: the nodes must agree, and must not."""
+    scopes, potentials = network(np.random.default_rng(7), [2, 2], [(0, 1), (0, 1)], 0.0)
+    same = np.array([0.0, -np.inf, -np.inf, 0.0])
+    return scopes, Potentials(potentials.nodes, np.concatenate((same, same[[1, 0, 0, 1]])))
+
+
+def impossible():
+    """A node none of whose states can be, in a tree."""
+    scopes, potentials = tree(1.0)
+    nodes = potentials.nodes.copy()
+    nodes[scopes.state_start[2] : scopes.state_start[3]] = -np.inf
+    return scopes, Potentials(nodes, potentials.factors)
+
+
+BLIND = ("bp", "trw")
+"""Messages around a loop settle though no joint state can be; docs/inference/belief_propagation.md says so."""
+
+
+@pytest.mark.parametrize("made", [contradiction, impossible])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_contradiction_has_no_answer_that_looks_good(name, made):
+    scopes, potentials = made()
+    try:
+        found = make(name, scopes, {}).marginals(potentials)
+    except ValueError:
+        return
+    is_told = found.log_partition == -np.inf or not found.verdict.is_good
+    assert is_told is not (made is contradiction and name in BLIND)

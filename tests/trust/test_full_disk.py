@@ -1,0 +1,71 @@
+"""A full disk is one clear error, and what was whole before stays whole."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from tables import small_web
+
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of one megabyte."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("file systems cannot be mounted here")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def fill(place, left):
+    """Leaves so many bytes."""
+    free = os.statvfs(place)
+    with (place / "ballast").open("wb") as file:
+        file.write(b"x" * (free.f_bavail * free.f_bsize - left))
+
+
+@pytest.mark.parametrize("left", [0, 4 << 10, 16 << 10])
+def test_training(relcrf_, tmp_path, small_disk, left):
+    data = small_web(tmp_path / "web")
+    train = ("train", MODEL, "--data", data, "--out", small_disk / "run")
+    assert relcrf_(*train)[0] == 0
+    before = {path.name: path.read_bytes() for path in (small_disk / "run").iterdir()}
+    fill(small_disk, left)
+    code, _, err = relcrf_(*train, "--force")
+    assert (code, err.count("error["), "no space left" in err, "Traceback" in err) == (2, 1, True, False), err
+    assert {path.name: path.read_bytes() for path in (small_disk / "run").iterdir()} == before
+    (small_disk / "ballast").unlink()
+    again = "--resume" if (small_disk / "run.partial").exists() else "--force"
+    assert relcrf_(*train, "--force", again)[0] == 0
+
+
+def test_predicting(relcrf_, tmp_path, small_disk):
+    data = small_web(tmp_path / "web")
+    assert relcrf_("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
+    for ending in ("csv", "parquet", "jsonl", "arrow"):
+        out = small_disk / f"found.{ending}"
+        out.write_text("old")
+        fill(small_disk, 0)
+        code, _, err = relcrf_("predict", tmp_path / "run", "--data", data, "--out", out)
+        assert (code, err.count("error["), "Traceback" in err) == (2, 1, False), err
+        assert "space" in err and out.read_text() == "old"
+        assert sorted(path.name for path in small_disk.iterdir()) == ["ballast", out.name]
+        out.unlink()
+        (small_disk / "ballast").unlink()
+
+
+def test_temporary_files(tmp_path, small_disk):
+    """DuckDB's, and columns that are larger than the memory that they were given."""
+    data = small_web(tmp_path / "web", pages=20000)
+    command = [sys.executable, "-c", "from relcrf.cli.main import run; run()", "ground", MODEL, "--data", data]
+    environment = {**os.environ, "TMPDIR": str(small_disk)}
+    done = subprocess.run([*command, "--memory", "60MB"], capture_output=True, text=True, env=environment, timeout=100)
+    said = done.stderr
+    assert (done.returncode, said.count("error["), "space" in said, "Traceback" in said) == (2, 1, True, False), said

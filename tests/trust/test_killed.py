@@ -1,0 +1,94 @@
+"""Commands that are killed at random moments: what they leave is the old or the new, and going on ends in the same bytes."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from mortal import Mortals
+from tables import small_web
+
+from relcrf import api
+from relcrf.resources import shipped
+
+KILLS = int(os.environ.get("RELCRF_KILLS", "100"))
+"""Over all tests of this file."""
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture(scope="module")
+def mortals():
+    found = Mortals()
+    yield found
+    found.close()
+
+
+def content(folder):
+    """The bytes of each file of a run but the timings; None where there is no run."""
+    if not folder.exists():
+        return None
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timings.json"}
+
+
+def moments(seconds, number, seed):
+    """When to kill: as early and as late in the life of a command, and a little beyond its end."""
+    return np.random.default_rng(seed).uniform(0.0, 1.05 * seconds, number)
+
+
+@pytest.mark.parametrize("backend", ["ess", "gated"])
+def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
+    data = small_web(tmp_path / "web", pages=24)
+    train = ("train", MODEL, "--data", data, "--backend", backend, "--set", "max_iterations=30")
+    runs, seconds = [], 0.0
+    assert mortals.run(*train, "--out", tmp_path / "warm", warm=True)[0] == 0
+    shutil.rmtree(tmp_path / "warm")
+    for name, l2 in (("old", 1), ("new", 2)):
+        code, seconds = mortals.run(*train, "--set", f"l2={l2}", "--out", tmp_path / name)
+        assert code == 0
+        runs.append(content(tmp_path / name))
+    out = tmp_path / "run"
+    shutil.copytree(tmp_path / "old", out)
+    kills = 0
+    resume = ()
+    for moment in moments(seconds, KILLS * 2 // 5, 1):
+        code, _ = mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume, cpu=moment)
+        assert code in (0, -9)
+        found = content(out)
+        assert found in runs, "neither the old run nor the new one"
+        assert api.load_fit(out).learned.backend == backend
+        kills += code == -9
+        resume = ("--resume",) if out.with_name("run.partial").is_dir() else ()
+        if found == runs[1]:
+            shutil.rmtree(out)
+            shutil.copytree(tmp_path / "old", out)
+    assert kills > KILLS // 5
+    assert mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume)[0] == 0
+    assert content(out) == runs[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old", "run", "web"]
+
+
+def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_path):
+    data, out = small_web(tmp_path / "web", pages=24), tmp_path / "found.csv"
+    assert mortals.run("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
+    predict = ("predict", tmp_path / "run", "--data", data, "--out", out)
+    assert mortals.run(*predict, warm=True)[0] == 0
+    code, seconds = mortals.run(*predict)
+    assert code == 0
+    new = out.read_bytes()
+    for moment in moments(seconds, KILLS // 10, 2):
+        out.write_bytes(b"old")
+        mortals.run(*predict, cpu=moment)
+        assert out.read_bytes() in (b"old", new)
+
+
+def test_killed_groundings_are_made_again(mortals, tmp_path):
+    data, keep = small_web(tmp_path / "web", pages=24), tmp_path / "kept"
+    ground = ("ground", MODEL, "--data", data, "--keep", keep)
+    code, seconds = mortals.run(*ground)
+    assert code == 0
+    whole = {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()}
+    shutil.rmtree(keep)
+    for moment in moments(seconds, KILLS // 10, 3):
+        mortals.run(*ground, cpu=moment)
+    assert mortals.run(*ground)[0] == 0
+    assert {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()} == whole

@@ -1,0 +1,216 @@
+"""Texts of data that look like SQL, HTML, a path, a terminal's escape or a format stay texts, through every command."""
+
+from __future__ import annotations
+
+import csv
+import html.parser
+import json
+import shutil
+
+import pytest
+from command import relcrf_command
+from promise import require_harmless
+
+EVIL = (
+    "'; DROP TABLE main.rows1; --",
+    "\" ); COPY (SELECT 1) TO 'canary.csv'; --",
+    "x' UNION SELECT content FROM read_text('secret.txt') --",
+    "read_csv('secret.txt')",
+    "s3://bucket/key.parquet",
+    "http://127.0.0.1:9/x.csv",
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)>",
+    "]]></svg><script>alert(2)</script>",
+    "&lt;b&gt;&#x41;",
+    "../../secret.txt",
+    "/etc/passwd",
+    "~/secret.txt",
+    "\x1b[31mred\x1b[0m",
+    "\x1b]0;title\x07",
+    "\x9b31m",
+    "[red]bold[/red]",
+    "[/]",
+    "{0} {t} {{x}} %s %n ${HOME} $(id) `id`",
+    "$\\frac{$",
+    "\u202egnp.exe\u202c",
+    "\u2066hidden\u2069",
+    "two\nlines\rof it",
+    "a\ttab, a \"quote\" and a comma",
+    "-- comment /* and */ another",
+    "\\x41\\u0041\\",
+    "=HYPERLINK(\"http://x\")",
+    "a\u0000b",
+    "enormous" * 400,
+)  # fmt: skip
+
+KINDS = EVIL[:12:2] + EVIL[13:19:2]
+
+MODEL = """
+domain Kind = open
+domain Word = open
+entity Page { predict kind : Kind  words : bag of Word  note : Word }
+relation Link(a: Page, b: Page)
+template word(p: Page, w: Word) where w in p.words over p.kind per w
+template linked(p: Page, q: Page) where Link(p, q) over p.kind, q.kind per p.note
+"""
+
+UNTOLD = "secret"
+"""What stands in the file that no text of the data may reach."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with a name as bad as the data: tables, other tables and columns, a model, and a file beside."""
+    folder = tmp_path_factory.mktemp("untrusted") / "[red]d*?{0}';--<b>"
+    data = folder / "data"
+    data.mkdir(parents=True)
+    (folder / "secret.txt").write_text(UNTOLD)
+    (folder / "m.rcrf").write_text(MODEL)
+    page = [
+        {
+            "id": key,
+            "kind": None if k % 4 == 3 else KINDS[k % len(KINDS)],
+            "words": [EVIL[k - 1], key],
+            "note": EVIL[k // 2],
+        }
+        for k, key in enumerate(EVIL)
+    ]
+    for row in page:
+        row |= {name[:40]: "x" for name in EVIL if "\0" not in name}
+    link = [{"a": EVIL[k], "b": EVIL[(5 * k + 1) % len(EVIL)]} for k in range(len(EVIL))]
+    for name, rows in (("page", page), ("link", link)):
+        (data / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for k, name in enumerate(EVIL[:-2]):
+        (data / f"{k}{name.replace('/', '|')}.csv").write_text("id,x\n1,2\n")
+    (data / "page*.csv").write_text("id,x\n1,2\n")
+    return folder
+
+
+class Page(html.parser.HTMLParser):
+    """The elements of a page, and what in them would run or load something."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements, self.active, self.text = set(), [], ""
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.add(tag)
+        self.active += [name for name, value in attributes if name.startswith("on") or name in ("src", "srcdoc")]
+        links = [value or "" for name, value in attributes if name in ("href", "xlink:href", "action")]
+        self.active += [value for value in links if not value.startswith("#")]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture
+def command(place, capsys, monkeypatch):
+    """Runs a command in the folder; its output must be harmless, and nothing may have been made or read beside."""
+    monkeypatch.chdir(place)
+
+    def run(*arguments, code=0):
+        got, out, err = relcrf_command(capsys, monkeypatch, *arguments)
+        assert got == code, (arguments, err)
+        require_harmless(out)
+        require_harmless(err)
+        assert UNTOLD not in out.replace("secret.txt", "") and "Traceback" not in err
+        assert (place / "secret.txt").read_text() == UNTOLD and not list(place.rglob("canary*"))
+        return out
+
+    return run
+
+
+@pytest.fixture
+def trained(place, command):
+    if not (place / "run").exists():
+        command("train", "m.rcrf", "--data", "data", "--out", "run", "--backend", "ess", "--set", "max_iterations=20")
+    return "run"
+
+
+def test_check_plan_and_ground(command):
+    command("check", "m.rcrf", "--data", "data")
+    command("plan", "m.rcrf", "--data", "data")
+    assert "0 rows" not in command("ground", "m.rcrf", "--data", "data", "--show", "word", "--limit", "100")
+    shown = json.loads(command("ground", "m.rcrf", "--data", "data", "--show", "linked", "--limit", "100", "--json"))
+    texts = {cell for row in shown["instances"] for cell in row.values() if isinstance(cell, str)}
+    assert set(EVIL) <= texts
+    for key in EVIL[::4]:
+        command("ground", "m.rcrf", "--data", "data", "--show", f"Page({key}).kind", "--json", code=0)
+
+
+def test_predictions_say_the_data_again(command, trained, place):
+    command("predict", trained, "--data", "data")
+    found = json.loads(command("predict", trained, "--data", "data", "--json"))["predictions"]["Page.kind"]
+    assert {row["id"] for row in found} == {key for k, key in enumerate(EVIL) if k % 4 == 3}
+    assert {row["kind"] for row in found} <= set(KINDS)
+    command("predict", trained, "--data", "data", "--out", "out.csv")
+    with (place / "out.csv").open(newline="") as file:
+        assert {row["id"] for row in csv.DictReader(file)} == {row["id"] for row in found}
+
+
+def test_explain_weights_moments_and_diff(command, trained):
+    for key in EVIL[3::4]:
+        command("explain", trained, f"Page({key}).kind", "--data", "data")
+    command("weights", trained, "--top", "500")
+    keys = {row["key"] for row in json.loads(command("weights", trained, "--top", "5000", "--json"))["shown"]}
+    assert set(EVIL) <= keys
+    command("diff", trained, trained)
+    command("evaluate", trained, "--data", "data", "--split", "folds=2")
+
+
+def test_a_report_shows_texts_and_runs_nothing(command, trained, place):
+    command("report", trained, "--data", "data", "--split", "hide=0.4", "--out", "report.html")
+    page = Page()
+    text = (place / "report.html").read_text(encoding="utf-8")
+    page.feed(text)
+    assert not page.active and not page.elements & {"script", "img", "iframe", "object", "embed", "base", "form"}
+    assert "<script>alert(1)</script>" in page.text and UNTOLD not in page.text.replace("secret.txt", "")
+    assert not {"\x1b", "\x07", "\x9b", "\0", "\u202e", "\u2066"} & set(text)
+
+
+def test_a_picture_of_an_explanation(command, trained, place):
+    command("explain", trained, f"Page({EVIL[7]}).kind", "--data", "data", "--picture", "p.svg")
+    assert "<script" not in (place / "p.svg").read_text(encoding="utf-8")
+
+
+def test_a_proposed_model(command, place):
+    """Of the texts as they are: what is proposed reads back, and has no name that is none."""
+    shutil.rmtree(place / "new", ignore_errors=True)
+    shutil.copytree(
+        place / "data", place / "new", ignore=lambda folder, names: [n for n in names if n[:1] in "23456789"]
+    )
+    command("new", "new", "--out", "new.rcrf", "--predict", "page.kind")
+    command("check", "new.rcrf", "--data", "new/new.toml")
+
+
+def test_mistakes_are_said_harmlessly(command, place):
+    for name in EVIL:
+        if "\0" not in name and len(name) < 200:
+            command("check", f"no{name}", code=2)
+            command("check", "m.rcrf", "--data", f"no{name}", code=3)
+            command("train", "m.rcrf", "--data", "data", "--backend", name, "--out", "x", code=2)
+            command("predict", f"no{name}", "--data", "data", code=3)
+    (place / "bad.rcrf").write_text("entity Page\n" + "\n".join(f"# x\n{name!r} {name}" for name in EVIL))
+    command("check", "bad.rcrf", code=2)
+
+
+def test_a_file_is_read_under_its_own_name(place):
+    """And not as a pattern, a home, an address, or a folder of partitions."""
+    import relcrf
+
+    folder = place / "kind=spam"
+    folder.mkdir()
+    for name in ("ab", "a*", "a?", "[ab]", "~", "a'b", "a{b,c}", "http:"):
+        (folder / f"{name}.csv").write_text(f"id,name\n1,{json.dumps(name)}\n".replace('"', ""))
+    for name in ("a*", "a?", "[ab]", "~", "a'b", "http:"):
+        data = relcrf.Dataset({"page": folder / f"{name}.csv"})
+        table = data.tables["page"]
+        assert table.columns == ("id", "name")
+        assert data.connection.execute(f"SELECT name FROM {table.scan}").fetchall() == [(name,)]
+
+
+def test_a_name_that_is_no_text(command, place):
+    folder = place / "odd"
+    folder.mkdir()
+    (folder / "page\udcff.csv").write_text("id,x\n1,2\n")
+    command("check", "m.rcrf", "--data", "odd", code=3)

@@ -1,0 +1,174 @@
+"""What came from others reads nothing outside its folder, and is never run."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import pytest
+
+import relcrf
+from relcrf.backends import run_folder
+
+PACKAGE = Path(relcrf.__file__).parent
+MODEL = "entity Page { predict good : bool  size : real }\ntemplate one(p: Page) over p.good by p.size\n"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    data = relcrf.Dataset({"page": {"id": [1, 2, 3], "good": [True, False, None], "size": [0.5, 1.0, 2.0]}})
+    relcrf.parse(MODEL).fit(data, "ess").save(folder)
+    return folder
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """Without its hashes, which whoever changes a file can write anew."""
+    folder = Path(shutil.copytree(trained, tmp_path / "run"))
+    (folder / run_folder.MANIFEST).unlink()
+    return folder
+
+
+def refused(call):
+    with pytest.raises(relcrf.RelcrfError) as caught:
+        call()
+    return caught.value.diagnostics[0].code
+
+
+def test_nothing_is_unpickled_or_evaluated():
+    """But what this process's own workers send it (`execution/`), and kernels, from folders that nobody else can write to."""
+    calls = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            name = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if name in ("eval", "exec", "compile", "__import__") or name.split(".")[0] in (
+                "pickle",
+                "marshal",
+                "shelve",
+                "yaml",
+            ):
+                calls.append((str(path.relative_to(PACKAGE)), name))
+            if name in ("np.load", "np.save", "numpy.load"):
+                allowed = [k.value for k in node.keywords if k.arg == "allow_pickle"]
+                assert [getattr(value, "value", None) for value in allowed] == [False], (path.name, node.lineno)
+    assert {path for path, _ in calls} <= {"execution/mapped.py"}, calls
+
+
+@pytest.mark.parametrize(
+    "name", ["run.json", "model.rcrf", "dictionaries.json", "weights.npy", "log.jsonl", "timings.json"]
+)
+def test_a_run_folder_with_a_link_that_leads_out(run, tmp_path, name):
+    outside = tmp_path / "outside"
+    shutil.move(run / name, outside)
+    (run / name).symlink_to(outside)
+    codes = (
+        {refused(lambda: run_folder.load_timings(run))}
+        if name == "timings.json"
+        else {refused(lambda: relcrf.load_fit(run))}
+    )
+    assert codes == {"E421"}
+
+
+def test_a_run_folder_that_names_a_file_outside(run, tmp_path):
+    np.save(tmp_path / "mine.npy", np.zeros(2))
+    facts = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**facts, "vectors": ["../mine"]}))
+    assert refused(lambda: relcrf.load_fit(run)) == "E421"
+
+
+def test_a_link_to_the_whole_folder_is_well(run, tmp_path):
+    (tmp_path / "link").symlink_to(run)
+    assert relcrf.load_fit(tmp_path / "link").weights()
+
+
+DEEP = "[" * 100_000
+
+
+def array(described):
+    """A file of an array with this header, and no numbers."""
+    return b"\x93NUMPY\x01\x00\x76\x00" + f"{{{described}, 'fortran_order': False}}".encode().ljust(117) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("run.json", DEEP),
+        ("dictionaries.json", DEEP),
+        ("log.jsonl", DEEP),
+        ("timings.json", DEEP),
+        ("run.json", '{"format": 1e999}'),
+        ("weights.npy", array("'descr': '<f8', 'shape': (9999999999999,)")),
+        ("weights.npy", array("'descr': '|O', 'shape': (2,)")),
+        ("weights.npy", b"PK\x05\x06" + b"\0" * 18),
+        ("weights.npy", b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93\x94."),
+    ],
+)  # fmt: skip
+def test_a_run_folder_with_a_file_that_is_too_deep_or_too_large(run, name, content):
+    (run / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    call = run_folder.load_timings if name == "timings.json" else relcrf.load_fit
+    assert refused(lambda: call(run)) == ("E335" if "format" in str(content) else "E336")
+
+
+def test_weights_that_are_no_numbers(run):
+    np.save(run / "weights.npy", np.full_like(np.load(run / "weights.npy"), np.nan))
+    assert refused(lambda: relcrf.load_fit(run)) == "E336"
+
+
+def test_a_folder_of_tables_with_a_link_that_leads_out(tmp_path):
+    (tmp_path / "secret.csv").write_text("id,good,size\n1,true,1\n")
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "page.csv").symlink_to(tmp_path / "secret.csv")
+    assert refused(lambda: relcrf.Dataset(data)) == "E233"
+    (data / "page.csv").unlink()
+    (data / "real.csv").write_text("id,good,size\n1,true,1\n")
+    (data / "page.csv").symlink_to(data / "real.csv")
+    assert set(relcrf.Dataset(data).tables) == {"page", "real"}
+
+
+def test_the_database_reaches_nothing_outside(tmp_path):
+    for name in ("page", "other"):
+        (tmp_path / f"{name}.csv").write_text("id,good,size\n1,true,1\n")
+    data = relcrf.Dataset({"page": tmp_path / "page.csv"})
+    grounding = relcrf.parse(MODEL).ground(data)
+    other = tmp_path / "other.csv"
+    for sql in (
+        f"SELECT * FROM read_csv('{other}')",
+        f"SELECT * FROM '{other}'",
+        f"SELECT * FROM glob('{tmp_path}/*')",
+        f"SELECT * FROM read_text('{other}')",
+        f"COPY (SELECT 1) TO '{tmp_path}/made.csv'",
+        f"ATTACH '{tmp_path}/made.db'",
+        "SELECT * FROM read_csv('http://127.0.0.1:9/x.csv')",
+        "INSTALL httpfs",
+        "LOAD httpfs",
+        "SET enable_external_access = true",
+        "SET allowed_directories = ['/']",
+        "SELECT * FROM data",
+    ):
+        for connection in (data.connection, grounding.bound.connection, grounding.bound.cursor()):
+            with pytest.raises(duckdb.Error):
+                connection.execute(sql).fetchall()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.csv", "page.csv"]
+    assert len(data.connection.execute(f"SELECT * FROM {data.tables['page'].scan}").fetchall()) == 1
+
+
+def test_kept_blocks_that_would_be_read_beyond_their_arrays(tmp_path):
+    data = relcrf.Dataset({"page": {"id": [1, 2, 3], "good": [True, False, None], "size": [0.5, 1.0, 2.0]}})
+    model = relcrf.parse(MODEL)
+    model.ground(data, keep=tmp_path / "kept")
+    (block,) = (path for path in (tmp_path / "kept").iterdir() if path.is_dir())
+    scopes = [path for path in block.glob("*.npy") if np.load(path).dtype == np.int32]
+    assert scopes
+    for path in scopes:
+        whole = np.load(path)
+        for wrong in (whole + 1000, whole - 1000):
+            np.save(path, wrong)
+            assert refused(lambda: model.ground(data, keep=tmp_path / "kept")) == "E227"
+        np.save(path, whole)
+    assert model.ground(data, keep=tmp_path / "kept").graph.n_factors == 3

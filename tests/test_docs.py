@@ -36,6 +36,7 @@ def in_checkout(folder):
         ("grounding.md", "links.parquet"),
         ("explain.md", "p3.svg"),
         ("weights.md", "words.csv"),
+        ("howto.md", "predictions.parquet"),
     ],
 )
 def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):

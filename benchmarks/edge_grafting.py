@@ -233,10 +233,11 @@ def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
     """Objective and held-out figures over seconds, a row of two for each world."""
     figure, axes = plt.subplots(len(worlds), 2, figsize=(11, 4 * len(worlds)), squeeze=False, layout="constrained")
     for (name, found), (left, right) in zip(worlds.items(), axes, strict=True):
-        for method, figures in found.items():
+        for k, (method, figures) in enumerate(found.items()):
+            look = {"label": method, "color": "black" if method == "features" else f"C{k}"}
             if method != "features":  # its objective is another one
-                left.plot(*np.array([(seconds, value) for seconds, value, _ in figures["path"]]).T, label=method)
-            right.plot(*np.array(figures["judged"]).T, label=method)
+                left.plot(*np.array([(seconds, value) for seconds, value, _ in figures["path"]]).T, **look)
+            right.plot(*np.array(figures["judged"]).T, **look)
         least = min(figures["objective"] for method, figures in found.items() if method != "features")
         first = max(figures["path"][0][1] for method, figures in found.items() if method != "features")
         left.set_ylim(least - 0.02 * (first - least), first)

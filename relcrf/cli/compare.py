@@ -119,40 +119,25 @@ def compare(
 
 
 def _show(found: Comparison, attribute: str) -> None:
-    """A row for each backend."""
-    best, rows = found.best(attribute), []
+    """A row for each backend, in a table of what it reaches and one of what it takes."""
+    best, quality, costs = found.best(attribute), [], []
     for name in (MAJORITY, *found.outcomes):
         outcome = found.outcomes.get(name)
-        figures = found.results.figures(name, attribute) if name in found.results.answers else None
-        row = [f"{name} *" if name == best else name]
-        if figures is None:
-            row += [""] * 5
-        else:
-            gap = found.results.differences(name, best, attribute)["log_loss"]
+        marked = f"{name} *" if name == best else name
+        if name in found.results.answers:
+            figures, gap = (
+                found.results.figures(name, attribute),
+                found.results.differences(name, best, attribute)["log_loss"],
+            )
             shown = [figures[measure].value for measure in ("log_loss", "accuracy", "roc_auc", "calibration_error")]
             texts = [f"{value:.4f}" if value == value else "" for value in shown]
-            row += [texts[0], "" if name == best else _gap(gap), *texts[1:]]
-        rows.append((*row, *_costs(found, name, outcome)))
+            quality.append((marked, texts[0], "" if name == best else _gap(gap), *texts[1:]))
+        if outcome is not None:
+            costs.append((marked, *_costs(found, name, outcome)))
     n = len(found.results.pooled(MAJORITY, attribute).truth)
-    columns = (
-        "",
-        "log-loss",
-        "- best",
-        "accuracy",
-        "AUC",
-        "cal. error",
-        "learn",
-        "infer",
-        "MiB",
-        "KL",
-        "error",
-        "status",
-    )
-    table(
-        f"{attribute}, {found.protocol}: {n:,} labels held out in {len(found.rounds)} rounds",
-        columns,
-        rows,
-    )
+    title = f"{attribute}, {found.protocol}: {n:,} labels held out in {len(found.rounds)} round{'s' * (len(found.rounds) > 1)}"
+    table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
+    table("what that takes, and how exact it is", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
     several = len(found.rounds) > 1
     what = "the mean of the rounds" if several else f"draws of the {found.results.clusters(attribute).what}"
     note(f"* has the least log-loss; in brackets the interval of 95 % of the difference from it, by {what}")
@@ -166,14 +151,15 @@ def _show(found: Comparison, attribute: str) -> None:
 
 
 def _gap(gap: Difference) -> str:
-    low, high = gap.over_folds if gap.over_folds[0] == gap.over_folds[0] else gap.interval
-    return f"{gap.value:+.4f} [{low:+.3f}, {high:+.3f}]"
+    """A difference with its interval: the mean of the rounds, where there are several."""
+    low, high = gap.over_folds
+    if low != low:
+        return f"{gap.value:+.3f} [{gap.interval[0]:+.3f}, {gap.interval[1]:+.3f}]"
+    return f"{0.5 * (low + high):+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
-def _costs(found: Comparison, name: str, outcome: Outcome | None) -> tuple[str, ...]:
+def _costs(found: Comparison, name: str, outcome: Outcome) -> tuple[str, ...]:
     """Seconds, memory, exactness and status."""
-    if outcome is None:
-        return ("",) * 6
     if not outcome.answers:
         return ("", "", "", "", "", outcome.status)
     learn, infer = found.results.seconds(name)

@@ -101,3 +101,12 @@ value: /[a-z]/
         ("OneOrMore", ("Terminal", "+"), once),
         ("Choice", once, ("OneOrMore", ("Sequence", value, ("Terminal", "<")), once)),
     )
+
+
+def test_only_pages_outside_docs_are_no_links_on_the_site():
+    inside = runpy.run_path(str(DOCS / "site" / "conf.py"))["_inside"]
+    text = "[a](../errors/E405.md), [b](README.md#x), [c](../../benchmarks/README.md), [d](https://x.y/z.md), [e](../ess.md#y)"
+    assert inside(text, "inference/map") == text.replace(
+        "[c](../../benchmarks/README.md)", "c (`benchmarks/README.md`)"
+    )
+    assert inside("[a](../README.md)", "index") == "a (`README.md`)"

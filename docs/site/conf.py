@@ -36,13 +36,24 @@ pygments_dark_style = "github-dark"
 
 _RULES = re.compile(r"<!-- rules:.*-->")
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
-_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+(?!docs/)([^)\s]+\.md)\)")
+_PAGE = re.compile(r"\[([^]]+)\]\((?!\w+:)([^)\s#]+\.md)(?:#[^)\s]*)?\)")
 
 
 def _front(text: str) -> str:
     """The README as a page of docs/."""
     moved = _LINK.sub(lambda link: f"](../{link[1]})", text)
     return moved.replace("](../docs/", "](")
+
+
+def _inside(text: str, page: str) -> str:
+    """A page on which other pages that are no part of the site, those outside docs/, are named by their paths."""
+    docs = ROOT / "docs"
+
+    def named(link: re.Match[str]) -> str:
+        target = (docs / page).parent.joinpath(link[2]).resolve()
+        return link[0] if target.is_relative_to(docs) else f"{link[1]} (`{target.relative_to(ROOT)}`)"
+
+    return _PAGE.sub(named, text)
 
 
 def _read(app: Sphinx, page: str, source: list[str]) -> None:
@@ -55,7 +66,7 @@ def _read(app: Sphinx, page: str, source: list[str]) -> None:
         text = _RULES.sub(lambda _: grammar_page.page((ROOT / "grammar" / "rcrf.lark").read_text()), text)
     elif re.fullmatch(r"errors/[EW]\d+", page):
         text = "---\norphan: true\n---\n" + text  # their index leads to them, and the navigation stays short
-    source[0] = _OUTSIDE.sub(r"\1 (`\2`)", text)  # pages outside docs/ are no part of the site
+    source[0] = _inside(text, page)
 
 
 def setup(app: Sphinx) -> None:

@@ -114,8 +114,12 @@ def test_a_run_folder_with_a_file_that_is_too_deep_or_too_large(run, name, conte
     assert refused(lambda: call(run)) == ("E335" if "format" in str(content) else "E336")
 
 
-def test_weights_that_are_no_numbers(run):
+def test_weights_that_are_no_numbers_predict_nothing(run):
     np.save(run / "weights.npy", np.full_like(np.load(run / "weights.npy"), np.nan))
+    fit = relcrf.load_fit(run)
+    data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
+    assert refused(lambda: fit.predict(data)) == "E422"
+    np.save(run / "weights.npy", np.load(run / "weights.npy").astype(np.float32))
     assert refused(lambda: relcrf.load_fit(run)) == "E336"
 
 

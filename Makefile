@@ -11,7 +11,7 @@ demo: $(READY)
 	$(VENV)/bin/relcrf demo
 
 test: $(READY)
-	$(VENV)/bin/ruff check relcrf datasets benchmarks tests docs/site
+	$(VENV)/bin/ruff check relcrf datasets benchmarks tests docs
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
 

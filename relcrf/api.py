@@ -45,6 +45,7 @@ from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
 from relcrf.evaluation.splits import Split, split_by
+from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.one_thread import SameSums
 from relcrf.execution.serial import SerialExecutor
@@ -276,7 +277,7 @@ def fit(
     system = make(backend, **settings)
     problem = training_problem(grounding, hidden, given, with_candidates=system.chooses, gated=system.gated)
     started = time.perf_counter()
-    with watching() as watch, in_pieces(grounding, problem, executor) as pieces:
+    with watching() as watch, in_pieces(grounding, problem, executor, memory.LEARNING) as pieces:
         learned = system.fit(pieces or problem, monitor or watch)
         if calibrate:
             learned = calibrated(problem, system, learned, folds=calibrate)
@@ -327,10 +328,19 @@ def select(
 
 @contextmanager
 def in_pieces(
-    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None
+    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None, vectors: int = memory.ASKING
 ) -> Iterator[ShardedProblem | None]:
-    """A problem in shards; None where it is small and no executor is asked for."""
-    store = grounding.bound.dataset.store
+    """A problem in shards; None where it is small and no executor is asked for.
+
+    Args:
+        vectors: of weights that the work holds.
+
+    Raises:
+        UsageError: where it takes more memory than there is.
+    """
+    store, graph = grounding.bound.dataset.store, grounding.graph
+    what = "learning" if vectors == memory.LEARNING else "inference"
+    memory.require(min(graph.nbytes, store.n_bytes), graph.layout.size, vectors, what)
     if executor is None and grounding.graph.nbytes <= store.n_bytes:
         yield None
         return

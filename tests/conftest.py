@@ -12,4 +12,4 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # The command asks for the width when it is imported, whichever test comes first.
 os.environ["COLUMNS"] = "200"
 
-pytest_plugins = ("command_fixtures", "postgres", "spark")
+pytest_plugins = ("command_fixtures", "packages", "postgres", "spark")

@@ -7,16 +7,12 @@ import shlex
 import shutil
 import subprocess
 import sys
-from importlib.metadata import EntryPoint
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import pytest
 from command import json_command, relcrf_command
 
 import relcrf
-from relcrf.backends import registry
 
 ROOT = Path(relcrf.__file__).parent.parent
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -40,6 +36,7 @@ def in_checkout(folder):
         ("grounding.md", "links.parquet"),
         ("explain.md", "p3.svg"),
         ("weights.md", "words.csv"),
+        ("howto.md", "predictions.parquet"),
     ],
 )
 def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
@@ -61,18 +58,6 @@ def test_pages_that_can_be_followed(page, made, tmp_path, monkeypatch, capsys):
             ran += 1
     assert ran >= 4
     assert (tmp_path / made).exists()
-
-
-def test_the_backend_of_the_docs_works(tmp_path, monkeypatch):
-    (text,) = [text for language, text in blocks("docs/backends.md") if language == "python"]
-    (tmp_path / "my_package.py").write_text(text)
-    monkeypatch.syspath_prepend(tmp_path)
-    entry = EntryPoint("untrained", "my_package:UntrainedBackend", registry.GROUP)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
-    model = relcrf.parse("domain D = { x, y } entity E { predict d : D }\ntemplate t(e: E) over e.d == x init 1")
-    data = relcrf.Dataset({"e": pd.DataFrame({"id": [1, 2], "d": ["x", None]})})
-    found = model.fit(data, "untrained").predict(data).probabilities()
-    np.testing.assert_allclose(found[0, 0], np.e / (np.e + 1))
 
 
 def test_models_in_the_docs_are_well_formed():

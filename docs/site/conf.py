@@ -46,6 +46,8 @@ def _front(text: str) -> str:
 
 
 def _read(app: Sphinx, page: str, source: list[str]) -> None:
+    if Path(app.env.doc2path(page)).suffix != ".md":
+        return
     text = source[0]
     if page == "index":
         text = _front((ROOT / "README.md").read_text()) + text

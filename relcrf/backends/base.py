@@ -324,7 +324,9 @@ class AbstractBackend(ABC):
             UsageError: where the backend does not say it.
         """
         message = f"backend '{self.name}' does not say what it answers from"
-        raise UsageError(Diagnostic("E368", message, hint="its answers cannot be explained; see docs/backends.md"))
+        raise UsageError(
+            Diagnostic("E368", message, hint="its answers cannot be explained; see docs/extending/backend.md")
+        )
 
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
         """The likelihood that the weights maximise, less their `l2` penalty, where it is exact, or the pseudo-likelihood; else

@@ -48,7 +48,24 @@ class Protocol:
 
     @classmethod
     def of_plain(cls, facts: Mapping[str, Any]) -> Protocol:
-        return cls(**{**facts, "hold": tuple(facts["hold"])})
+        split, master = facts["split"], facts["master"]
+        return cls(
+            None if split is None else str(split),
+            tuple(str(value) for value in facts["hold"]),
+            int(facts["calibrate"]),
+            int(facts["workers"]),
+            str(facts["memory"]),
+            int(facts["budget"]),
+            None if master is None else str(master),
+        )
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a table holds: its number of rows, and their hash, whatever their order. Hashes of one version of DuckDB compare."""
+
+    rows: int
+    hash: str
 
 
 @dataclass(frozen=True)
@@ -57,14 +74,13 @@ class Provenance:
 
     Args:
         identity: the `fingerprint` of what was learned from.
-        tables: of each table that the model reads, its number of rows and their hash, whatever their order. Hashes of different
-            versions of DuckDB do not compare.
+        tables: those that the model reads.
         versions: of relcrf, Python and the packages whose arithmetic it uses, and what machine it was.
     """
 
     identity: str
     protocol: Protocol
-    tables: Mapping[str, str]
+    tables: Mapping[str, Content]
     versions: Mapping[str, str]
 
     @classmethod
@@ -75,7 +91,9 @@ class Provenance:
     @classmethod
     def of_plain(cls, facts: Mapping[str, Any]) -> Provenance:
         protocol = Protocol.of_plain(facts["protocol"])
-        return cls(str(facts["identity"]), protocol, dict(facts["tables"]), dict(facts["versions"]))
+        tables = {str(name): Content(int(t["rows"]), str(t["hash"])) for name, t in facts["tables"].items()}
+        versions = {str(name): str(text) for name, text in facts["versions"].items()}
+        return cls(str(facts["identity"]), protocol, tables, versions)
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -88,11 +106,12 @@ def versions() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}, "machine": machine}
 
 
-def tables_of(bound: Bound) -> dict[str, str]:
-    """Rows and content of each table that was read, by the table's name."""
+def tables_of(bound: Bound) -> dict[str, Content]:
+    """What each table that was read holds, by the table's name."""
     read = set().union(*bound.sources.values())
     tables = [table for table in bound.dataset.tables.values() if table.place in read]
-    return {table.name: hash_of_rows(bound.dataset, table) for table in tables}
+    found = {table.name: hash_of_rows(bound.dataset, table).split("-", 1) for table in tables}
+    return {name: Content(int(rows), content) for name, (rows, content) in found.items()}
 
 
 def hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:

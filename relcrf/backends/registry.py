@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterable
-from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from relcrf import plugins
 from relcrf.backends.base import AbstractBackend
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.settings import converted, names_of
@@ -21,13 +19,7 @@ def names() -> list[str]:
 
 
 def _entries() -> tuple[EntryPoint, ...]:
-    return _found(entry_points, tuple(sys.path))
-
-
-@lru_cache(maxsize=4)
-def _found(find: Callable[..., Iterable[EntryPoint]], path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """The entries of all packages on a path: to read their metadata takes longer than to infer on a small graph."""
-    return tuple(find(group=GROUP))
+    return plugins.found(entry_points, GROUP)
 
 
 def backend_class(name: str) -> type[AbstractBackend]:
@@ -44,23 +36,14 @@ def backend_class(name: str) -> type[AbstractBackend]:
 
 
 def _load(entry: EntryPoint) -> type[AbstractBackend]:
-    package = entry.dist.name if entry.dist else entry.value
-    try:
-        loaded = entry.load()
-    except Exception as error:  # whatever a stranger's package raises at import is that package's mistake
-        problem = f"{type(error).__name__}: {error}"
-    else:
-        if isinstance(loaded, type) and issubclass(loaded, AbstractBackend):
-            return loaded
-        problem = f"{entry.value} is no subclass of relcrf.backends.base.AbstractBackend"
-    raise UsageError(
-        Diagnostic(
-            "E303",
-            f"backend '{entry.name}' of package '{package}' cannot be loaded",
-            hint=f"mend or uninstall '{package}'",
-            notes=(problem,),
-        )
-    )
+    loaded: type[AbstractBackend] = plugins.load(entry, "E303", "backend", lambda found: _problem(entry, found))
+    return loaded
+
+
+def _problem(entry: EntryPoint, found: object) -> str | None:
+    if isinstance(found, type) and issubclass(found, AbstractBackend):
+        return None
+    return f"{entry.value} is no subclass of relcrf.backends.base.AbstractBackend"
 
 
 def make(name: str, **settings: Any) -> AbstractBackend:

@@ -28,6 +28,7 @@ from relcrf.cli.output import (
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.errors import BudgetError
+from relcrf.execution.memory import LEARNING, WORK, available
 from relcrf.grounding.ground import prepare
 from relcrf.grounding.preview import TemplatePlan
 from relcrf.grounding.preview import plan as plan_templates
@@ -82,7 +83,8 @@ def plan(
     loaded = api.load(model)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
-        bound = bind(loaded.spec, Dataset(data, memory=memory))
+        dataset = Dataset(data, memory=memory)
+        bound = bind(loaded.spec, dataset)
         prepare(bound, budget, watch.grounding)
         watch.phase("counting")
         rows = plan_templates(bound, budget, exactly=exact)
@@ -95,8 +97,18 @@ def plan(
         for text in bound.notes:
             note(text)
         _show_plan(rows)
+        _show_memory(rows, dataset.store.n_bytes)
     if over:
         raise BudgetError(over)
+
+
+def _show_memory(rows: Sequence[TemplatePlan], limit: int) -> None:
+    """What learning will take, and whether there is as much."""
+    own = [row for row in rows if not row.is_candidate]
+    graph, weights = sum(row.bytes for row in own), sum(row.weights for row in own)
+    needed = WORK * min(graph, limit) + 8 * LEARNING * weights
+    pieces = "in one piece" if graph <= limit else f"in shards, by --memory {size(limit)},"
+    say(f"learning {pieces} takes about {size(needed)} of memory; {size(available())} are free")
 
 
 def _show_plan(rows: Sequence[TemplatePlan]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.backends import run_folder
 from relcrf.cli.learn import hidden_labels
 from relcrf.cli.output import (
     BUDGET,
@@ -66,7 +67,10 @@ def report(
     if data is None and (split is not None or hold or curve or errors or keep is not None):
         message = "labels can be held out of data only, and no data is given"
         raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
-    fit = api.load_fit(run)
+    fit, made_of = api.load_fit(run), run_folder.load_provenance(run)
+    if data is not None and split is None and not hold and made_of is not None and made_of.protocol.split is not None:
+        # What the training did not see, unless somebody says otherwise.
+        split, hold = made_of.protocol.split, list(made_of.protocol.hold)
     trial = None
     if data is not None:
         with watching(quiet=as_json) as watch:

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 import typer
@@ -18,11 +18,13 @@ from relcrf.backends.learned import LearnedModel
 from relcrf.backends.provenance import Provenance, fingerprint, tables_of, versions
 from relcrf.backends.registry import make
 from relcrf.cli.learn import executor, hidden_labels
-from relcrf.cli.output import DataOption, JsonOption, Watch, console, note, print_json, table, watching
+from relcrf.cli.output import DataOption, JsonOption, Watch, note, print_json, say, table, watching
 from relcrf.data.dataset import Dataset
 from relcrf.data.splits import read_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
 from relcrf.grounding.engines.choice import duckdb, spark
+
+T = TypeVar("T")
 
 
 def reproduce(
@@ -45,25 +47,28 @@ def reproduce(
     with watching(quiet=as_json) as watch, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
         again = _trained(former, made_of, run, data, Path(folder) / "run", watch)
         rows = _compared(run, again)
-    same = all(row["same"] for row in rows)
+    changed = {row["file"]: row["difference"] for row in rows if not row["same"]}
+    if not as_json:
+        for name, (was, now) in others.items():
+            note(f"{name} was {was or 'not there'}, and is {now or 'not there'}")
+        table(
+            f"'{run}' made again", ("file", ""), [[row["file"], changed.get(row["file"], "the same")] for row in rows]
+        )
+    if changed:
+        notes = tuple(f"{name}: {difference}" for name, difference in changed.items())
+        notes += tuple(f"{name} was {was}, and is {now}" for name, (was, now) in others.items() if as_json)
+        hint = "other versions or another processor may be why" if others else "please report this: it should not be"
+        message = f"the run is not reproduced: {listing(changed)} came out otherwise"
+        raise DataError(Diagnostic("E432", message, hint=hint, notes=notes))
     if as_json:
         found = {name: {"was": was, "now": now} for name, (was, now) in others.items()}
-        print_json({"same": same, "files": rows, "versions": found})
-    else:
-        for name, (was, now) in others.items():
-            note(f"{name} was {was}, and is {now}")
-        shown = [[row["file"], "the same" if row["same"] else row["difference"]] for row in rows]
-        table(f"'{run}' made again", ("file", ""), shown)
-    if not same:
-        changed = listing([str(row["file"]) for row in rows if not row["same"]])
-        hint = "other versions or another processor may be why" if others else "please report this: it should not be"
-        raise DataError(Diagnostic("E432", f"the run is not reproduced: {changed} came out otherwise", hint=hint))
-    if not as_json:
-        console.print(f"reproduced: {len(rows)} files, the same bytes", highlight=False)
+        print_json({"same": True, "files": [row["file"] for row in rows], "versions": found})
+        return
+    say(f"reproduced: {len(rows)} files, the same bytes")
 
 
-def _pairs(was: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    return [(name, was.get(name, "not there"), now.get(name, "not there")) for name in sorted(was.keys() | now.keys())]
+def _pairs(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str, T | None, T | None]]:
+    return [(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys())]
 
 
 def _trained(former: LearnedModel, made_of: Provenance, run: Path, data: str, out: Path, watch: Watch) -> Path:

@@ -65,4 +65,4 @@ def out_of_time(kept: str = "") -> ConvergenceError | None:
     if not _over:
         return None
     hint = kept or "allow more with --time; with --keep what has been grounded is there the next time"
-    return ConvergenceError(Diagnostic("E403", f"the time of {_over.pop()} is over", hint=hint))
+    return ConvergenceError(Diagnostic("E436", f"the time of {_over.pop()} is over", hint=hint))

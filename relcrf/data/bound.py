@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 import duckdb
 import numpy as np
@@ -15,7 +17,11 @@ from relcrf.data.dataset import Dataset, RawTable, quoted
 from relcrf.data.names import attribute_column, entity_table
 from relcrf.data.store import reading
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
+from relcrf.model.functions import foreign
 from relcrf.model.spec import Entity, ModelSpec
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass
@@ -52,6 +58,9 @@ class Bound:
     schema: str = field(init=False)
 
     def __post_init__(self) -> None:
+        for name in sorted(self.spec.functions):
+            if (function := foreign(name)) is not None:
+                self.dataset.store.add_function(function)
         self.connection, self.schema = self.dataset.new_schema()
         weakref.finalize(self, _drop, self.connection, self.schema).atexit = False
 
@@ -117,6 +126,17 @@ class Bound:
         )
         with reading(table.place):
             return np.asarray(self.connection.execute(sql).fetchnumpy()["c"], dtype=object)
+
+
+def telling_failures(make: Callable[Concatenate[Bound, P], T]) -> Callable[Concatenate[Bound, P], T]:
+    """What functions of other packages raise while queries run on bound tables is raised as it was."""
+
+    @wraps(make)
+    def told(bound: Bound, /, *args: P.args, **settings: P.kwargs) -> T:
+        with bound.dataset.store.telling_failures():
+            return make(bound, *args, **settings)
+
+    return told
 
 
 def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,6 +14,7 @@ from typing import Any
 
 import duckdb
 
+from relcrf import plugins
 from relcrf.columns.growing import Storage
 from relcrf.data import manifest
 from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry
@@ -137,7 +140,7 @@ class Dataset:
 
     @cached_property
     def _readers(self) -> list[AbstractReader]:
-        return [entry.load()() for entry in sorted(entry_points(group="relcrf.readers"), key=lambda e: e.name)]
+        return [plugins.load(e, "E406", "reader", _problem)() for e in plugins.found(entry_points, "relcrf.readers")]
 
     def _named(self, path: Path) -> list[tuple[AbstractReader, str]]:
         """The readers for the ending of a file, and the ending."""
@@ -349,3 +352,17 @@ def _renamed(table: RawTable, entry: TableEntry) -> RawTable:
     # It is not what the file has any more: two tables of one file may differ in their names of columns.
     place = f"{table.place}, table '{table.name}'"
     return replace(table, place=place, scan=f"(SELECT {selected} FROM {table.scan})", columns=columns)
+
+
+def _problem(reader: object) -> str | None:
+    """What is wrong with what a package brings as a reader."""
+    if not (isinstance(reader, type) and issubclass(reader, AbstractReader)):
+        return "it is no subclass of relcrf.data.readers.base.AbstractReader"
+    if inspect.isabstract(reader):
+        return "it has no method 'tables'"
+    suffixes = getattr(reader, "suffixes", None)
+    if not isinstance(suffixes, tuple) or not all(
+        isinstance(s, str) and re.fullmatch(r"\.[^A-Z]+", s) for s in suffixes
+    ):
+        return f"'suffixes' is no tuple of endings in lower case with their dots: {suffixes!r}"
+    return None

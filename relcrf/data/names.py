@@ -34,3 +34,11 @@ def domain_table(domain: str) -> str:
 def attribute_column(attribute: str) -> str:
     """The column of an attribute, apart from `vid`, `key` and the arguments."""
     return f"x.{attribute}"
+
+
+FOREIGN = "plugin_"
+
+
+def foreign_function(name: str) -> str:
+    """The function of another package that the language calls by a name; no operator or built-in function is called so."""
+    return FOREIGN + name

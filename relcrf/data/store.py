@@ -7,21 +7,37 @@ import re
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from inspect import Parameter, Signature
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import duckdb
+from duckdb.func import FunctionNullHandling
+from duckdb.sqltypes import DuckDBPyType
 
+from relcrf.data.names import foreign_function
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
+from relcrf.model.functions import ForeignFunction
 
 DEFAULT_MEMORY = "1GB"
 
 DUCKDB_SHARE = 0.5
 COLUMN_SHARE = 0.03
 """What of the memory DuckDB's buffers and the ground columns may take; the rest is for work on them. More goes to files."""
+
+_TYPES = {
+    "number": "DOUBLE",
+    "vector": "DOUBLE[]",
+    "text": "VARCHAR",
+    "real": "DOUBLE",
+    "integer": "BIGINT",
+    "bool": "BOOLEAN",
+    "string": "VARCHAR",
+}
+"""DuckDB's types of the arguments and results of functions."""
 
 _UNITS = {
     "B": 1,
@@ -137,7 +153,12 @@ class Store:
             ) from None
         self._frames: dict[str, Any] = {}
         self._files: list[str] = []
-        self.connection.execute("SET enable_progress_bar = false")
+        self._functions: dict[str, Callable[..., Any]] = {}
+        self._failures: list[UsageError] = []
+        weakref.finalize(self, _forget, self.connection, self._functions)
+        # In a notebook without ipywidgets it is off, and DuckDB refuses to hear of it at all.
+        if self.connection.execute("SELECT current_setting('enable_progress_bar')").fetchall() != [(False,)]:
+            self.connection.execute("SET enable_progress_bar = false")
         # The file goes with the object, so none of it is written for a time after: two thirds of a small binding's time.
         self.connection.execute("PRAGMA disable_checkpoint_on_shutdown")
         with suppress(duckdb.CatalogException):  # DuckDB 1.5 has no such setting
@@ -192,6 +213,38 @@ class Store:
             cursor.register(view, frame)
         return cursor
 
+    def add_function(self, function: ForeignFunction) -> None:
+        """Makes a function of another package one of the database, under its name in SQL."""
+        name = foreign_function(function.name)
+        if name in self._functions:
+            return
+
+        def called(*values: Any) -> Any:
+            try:
+                return function(*values)
+            except UsageError as failure:
+                self._failures.append(failure)
+                raise
+
+        places = [Parameter(f"a{k}", Parameter.POSITIONAL_ONLY) for k, _ in enumerate(function.parameters)]
+        vars(called)["__signature__"] = Signature(places)  # DuckDB wants as many as there are types
+        types: list[Any] = [DuckDBPyType(_TYPES[kind]) for kind in function.parameters]
+        result = DuckDBPyType(_TYPES[function.result])
+        self.connection.create_function(name, called, types, result, null_handling=FunctionNullHandling.SPECIAL)
+        self._functions[name] = called  # DuckDB itself does not hold it for as long as its own cursors may call it
+
+    @contextmanager
+    def telling_failures(self) -> Iterator[None]:
+        """What a function of another package raised in a query is raised as it was, and not as DuckDB says it."""
+        try:
+            yield
+        except Exception:
+            if self._failures:
+                failure = self._failures[0]
+                self._failures.clear()
+                raise failure from failure.__cause__
+            raise
+
     def add_frame(self, frame: Any) -> str:
         """A table expression for a data frame, which is scanned where it is.
 
@@ -236,3 +289,9 @@ class Store:
         """Adds rows to a table that `add_rows` made: a list of values for every column."""
         values = ", ".join(f"unnest(?::{kind}[])" for kind in types)
         self.connection.execute(f"INSERT INTO {table} SELECT {values}", list(columns))
+
+
+def _forget(connection: duckdb.DuckDBPyConnection, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Functions that a connection still has at the end of Python are leaks to it, which it prints."""
+    for name in functions:
+        connection.remove_function(name)

@@ -13,6 +13,7 @@ from relcrf.editor.expected import expected
 from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import attribute_head, function_help
 from relcrf.editor.sketch import Sketch
+from relcrf.errors import UsageError
 from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
 from relcrf.model.rules import all_templates
@@ -269,7 +270,10 @@ class _Place:
 
     @staticmethod
     def _function(name: str, rank: int) -> Item:
-        signature = FUNCTIONS[name]
+        try:
+            signature = FUNCTIONS[name]
+        except UsageError as error:  # a broken package; the checker says so where a model calls it
+            return Item(name, "Function", rank, documentation=error.diagnostics[0].message)
         places = ", ".join(f"${{{k}:{p}}}" for k, p in enumerate(signature.parameters, 1))
         detail = f"{name}({', '.join(signature.parameters)}): {signature.result}"
         return Item(name, "Function", rank, detail, function_help(signature), f"{name}({places})")

@@ -11,7 +11,7 @@ from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.meaning import template_meaning
 from relcrf.editor.runs import Learned, Runs
 from relcrf.editor.symbols import Binder, Space, Symbol
-from relcrf.errors import listing
+from relcrf.errors import UsageError, listing
 from relcrf.language.render import declaration as render_declaration
 from relcrf.model.functions import FUNCTIONS, Signature
 from relcrf.model.rules import all_templates
@@ -70,7 +70,10 @@ def _of_word(document: Document, token: Token, runs: Runs, roots: Sequence[Path]
     following = document.text.code(token.stop, len(document.text.text))[:1]
     is_call = bool(following) and following[0].text == "("
     if is_call and token.text in FUNCTIONS:
-        yield function_help(FUNCTIONS[token.text])
+        try:
+            yield function_help(FUNCTIONS[token.text])
+        except UsageError as error:
+            yield error.diagnostics[0].message
     elif token.text in GLOSSARY:
         yield f"**{token.text}**: {GLOSSARY[token.text]}"
         piece = document.text.piece_at(token.start)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from relcrf.editor.document import Document
 from relcrf.editor.symbols import Occurrence, Space, Symbol
-from relcrf.language.words import LANGUAGE, RESERVED
+from relcrf.language.words import LANGUAGE, is_reserved
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, folded
 
@@ -43,7 +43,7 @@ def require_free(document: Document, symbol: Symbol, name: str) -> None:
     if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
         raise RenameRefused(f"'{name}' is no name: names have letters, digits and '_', and begin with no digit")
     # Attributes may be called as functions and types are (`length`, `date`), and so may templates.
-    if name in (LANGUAGE if symbol.space in (Space.ATTRIBUTE, Space.WEIGHTS) else RESERVED):
+    if name in LANGUAGE or (symbol.space not in (Space.ATTRIBUTE, Space.WEIGHTS) and is_reserved(name)):
         raise RenameRefused(f"'{name}' is a word of the language and cannot be a name")
     if name == symbol.name:
         return

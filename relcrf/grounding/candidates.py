@@ -13,7 +13,7 @@ from functools import reduce
 
 import numpy as np
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound import Bound, telling_failures
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side, TableSpace
 from relcrf.graph.triples import Parent, Space, TripleSpace
@@ -99,6 +99,7 @@ class CandidateSpace:
         return Block(self.pairs.weights(len(keys)), info, (group,), (name,), {name: group.n_factors})
 
 
+@telling_failures
 def ground_candidates(
     bound: Bound, variables: Sequence[VariableBlock], budget: int = DEFAULT_BUDGET
 ) -> tuple[CandidateSpace, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound import Bound, telling_failures
 from relcrf.data.dataset import quoted
 from relcrf.data.names import attribute_column, bag_table, entity_table, listed_table, relation_table
 from relcrf.errors import Diagnostic, Span, listing
@@ -16,6 +16,7 @@ from relcrf.model.spec import EnumeratedDomain
 from relcrf.model.types import Bag, DomainType
 
 
+@telling_failures
 def doubts(bound: Bound, warnings: Iterable[Diagnostic], budget: int = DEFAULT_BUDGET) -> list[Diagnostic]:
     """The warnings of a model with what its data adds. Derived and random relations must be there (`prepare`).
 

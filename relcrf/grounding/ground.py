@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound import Bound, telling_failures
 from relcrf.errors import BudgetError, Diagnostic, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gates import GateGroup, Gates
@@ -25,10 +25,12 @@ from relcrf.grounding.recipe import AbstractUse
 from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import make_random_relations, states_of, variable_blocks
+from relcrf.model.functions import foreign
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Gate, Template
 
 
+@telling_failures
 def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lambda name: None) -> None:
     """Makes the tables of the derived and random relations.
 
@@ -39,6 +41,7 @@ def prepare(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = lam
     make_random_relations(bound, facts_of(bound), budget)
 
 
+@telling_failures
 def ground(
     bound: Bound,
     budget: int = DEFAULT_BUDGET,
@@ -64,6 +67,10 @@ def ground(
             with which there are too many factors.
         DataError: where a feature is not finite, or a random attribute has no values.
     """
+    others = sorted(name for name in bound.spec.functions if foreign(name))
+    if others and saved is not None:
+        saved = None
+        bound.notes.append(f"groundings are not kept: what {listing(others)} computes may change with its package")
     if use is None:
         prepare(bound, budget, progress)
     else:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, relation_table
+from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, foreign_function, relation_table
 from relcrf.grounding.plan import (
     Call,
     Column,
@@ -49,6 +49,7 @@ from relcrf.model.expressions import (
     names_in,
 )
 from relcrf.model.formula import evidence_of, is_table, scope_terms
+from relcrf.model.functions import foreign
 from relcrf.model.spec import Derived, Gate, ModelSpec, Nearest, OpenDomain, Parameter, RandomRelation, Template
 from relcrf.model.types import Bag, Bool, Date, DomainType, EntityType, Integer, ValueType, Vector
 from relcrf.model.typing import Scope
@@ -543,7 +544,8 @@ class _Lowering:
             case Arithmetic(operator, left, right):
                 return Call(operator, (self.number(left), self.number(right)))
             case Function(name, arguments):
-                return Call(name, tuple(self.number(a) for a in arguments))
+                called = foreign_function(name) if foreign(name) else name
+                return Call(called, tuple(self.number(a) for a in arguments))
             case Aggregate(function, terms, _):
                 inner = self._inside(node)
                 figures = tuple(inner.number(t) for t in terms) or tuple(inner.own_columns())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound import Bound, telling_failures
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
@@ -50,6 +50,7 @@ class TemplatePlan:
         return self.bindings // self.rows
 
 
+@telling_failures
 def plan(bound: Bound, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -> list[TemplatePlan]:
     """What each template will ground into, without grounding it. Derived and random relations must be there (`prepare`).
 

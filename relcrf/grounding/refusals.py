@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from relcrf.data.bound import Bound
+from relcrf.data.bound import Bound, telling_failures
 from relcrf.errors import Diagnostic
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
@@ -14,6 +14,7 @@ from relcrf.grounding.preview import TemplatePlan
 from relcrf.grounding.repeated import on_one_row
 
 
+@telling_failures
 def refusals(bound: Bound, rows: Sequence[TemplatePlan], budget: int) -> list[Diagnostic]:
     """A diagnostic for each template that grounding would refuse; candidates are not grounded and may be larger."""
     facts, degrees = facts_of(bound), Degrees(bound)

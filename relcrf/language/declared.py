@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
 from relcrf.errors import Diagnostic, Span, listing, suggestion
-from relcrf.language.words import LANGUAGE, RESERVED
+from relcrf.language.words import LANGUAGE, is_reserved
 from relcrf.model.spec import (
     AttributeDeclaration,
     Derived,
@@ -50,7 +50,7 @@ def names(spec: ModelSpec) -> Iterator[Diagnostic]:
             notes = (f"the first stands in {_place(other.span, declaration.span)}",) if other.span else ()
             hint = "give one of them another name" + ("; templates share weights by 'weights NAME'" if weighs else "")
             yield Diagnostic("E121", f"'{name}' is declared twice{reason}", declaration.span, hint, notes)
-        if name in (LANGUAGE if weighs else RESERVED):
+        if name in LANGUAGE or (not weighs and is_reserved(name)):
             yield _reserved(name, declaration.span)
 
 
@@ -163,7 +163,7 @@ def parameters(spec: ModelSpec, declaration: Relation | RandomRelation | Derived
             yield Diagnostic("E120", f"unknown type '{parameter.sort}'", parameter.span, hint)
         elif isinstance(declared, RangeDomain) and ".." in declared.name:
             yield from _range(declared, parameter.span)
-        if parameter.name in RESERVED:
+        if is_reserved(parameter.name):
             yield _reserved(parameter.name, parameter.span)
 
 

@@ -28,5 +28,7 @@ BEFORE_NAMES = ("predict", "latent", "where")
 LANGUAGE = frozenset({*CONTINUING, "true", "false"})
 """No name of any kind of declaration."""
 
-RESERVED = LANGUAGE | {*SCALARS, *FUNCTIONS}
-"""No name of what an expression or a type can mention."""
+
+def is_reserved(name: str) -> bool:
+    """Whether it is no name of what an expression or a type can mention."""
+    return name in LANGUAGE or name in SCALARS or name in FUNCTIONS

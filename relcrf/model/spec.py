@@ -9,12 +9,12 @@ data, no backend and no optimiser. `language/check.py` says whether its parts fi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import TypeAlias
 
 from relcrf.errors import Source, Span
-from relcrf.model.expressions import Expression
+from relcrf.model.expressions import Expression, Function
 from relcrf.model.types import AttributeType, Bool
 
 
@@ -274,6 +274,21 @@ class ModelSpec:
     def flat(self) -> ModelSpec:
         """The same model in one piece, without `include`."""
         return ModelSpec(self.everything, source=self.source)
+
+    @cached_property
+    def functions(self) -> frozenset[str]:
+        """The names of all functions that the model calls."""
+        found: set[str] = set()
+        waiting: list[object] = [*self.everything]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, Function):
+                found.add(part.name)
+            if isinstance(part, tuple):
+                waiting += part
+            elif is_dataclass(part) and not isinstance(part, Span):
+                waiting += [getattr(part, each.name) for each in fields(part)]
+        return frozenset(found)
 
     @cached_property
     def _by_name(self) -> dict[str, Declaration]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import cached_property
 
-from relcrf.errors import Diagnostic, listing, suggestion
+from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model.expressions import (
     Aggregate,
     Arithmetic,
@@ -367,7 +367,11 @@ class Scope:
             raise TypeProblem("E109", message, argument, f"'{parameter.name}' is a {parameter.sort}")
 
     def _function_type(self, node: Function) -> ValueType:
-        signature = FUNCTIONS[node.name]
+        try:
+            signature = FUNCTIONS[node.name]
+        except UsageError as error:
+            (found,) = error.diagnostics
+            raise TypeProblem(found.code, found.message, node, found.hint, *found.notes) from None
         if len(node.arguments) != len(signature.parameters):
             message = f"{node.name} takes {_count(len(signature.parameters), 'argument')}, not {len(node.arguments)}"
             raise TypeProblem("E108", message, node)

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from relcrf.language.words import RESERVED
+from relcrf.language.words import is_reserved
 from relcrf.model.spec import folded
 
 SPLITS = frozenset({"fold", "folds", "split", "part", "partition", "cv"})
@@ -72,7 +72,7 @@ def word(name: str, otherwise: str = "column") -> str:
 def sayable(name: str) -> str:
     """A name of an argument or a template: words of the language get an underscore, which tables do not look at."""
     plain = word(name)
-    return f"{plain}_" if plain in RESERVED else plain
+    return f"{plain}_" if is_reserved(plain) else plain
 
 
 def camel(name: str) -> str:

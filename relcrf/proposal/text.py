@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from relcrf.language.format import format_text
-from relcrf.language.words import RESERVED
+from relcrf.language.words import is_reserved
 from relcrf.printable import printable
 from relcrf.proposal.names import Names, camel, is_word
 from relcrf.proposal.scheme import Attribute, Entity, Link, Scheme
@@ -113,7 +113,7 @@ def _about(attribute: Attribute) -> str:
 
 def _value(value: str) -> str:
     """A value of an enumeration: a name as it is, all else as a text."""
-    return value if is_word(value) and value not in RESERVED else json.dumps(value, ensure_ascii=False)
+    return value if is_word(value) and not is_reserved(value) else json.dumps(value, ensure_ascii=False)
 
 
 def _comment(text: str) -> str:

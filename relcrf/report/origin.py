@@ -11,6 +11,7 @@ from typing import Any
 
 import relcrf
 from relcrf.backends.learned import LearnedModel
+from relcrf.backends.provenance import Provenance
 from relcrf.backends.registry import make, names
 
 NO_DATA = ("--data", "DATA")
@@ -19,14 +20,15 @@ NO_DATA = ("--data", "DATA")
 _PACKAGES = ("numpy", "scipy", "numba", "duckdb")
 
 
-def command(learned: LearnedModel, name: str, options: Sequence[str] = ()) -> str:
+def command(learned: LearnedModel, name: str, options: Sequence[str] = (), made_of: Provenance | None = None) -> str:
     """The command that trains the same, to be given where the run folder is; one option a line.
 
     Args:
         name: of the run folder.
-        options: what says the data and what is held out; without them it stands in capitals.
+        options: what says the data and what is held out; without them the data stand in capitals, and of the rest what is known.
     """
-    words = [*(options or NO_DATA), "--backend", learned.backend, *_set(learned.settings), "--out", f"{name}-again"]
+    words = [*(options or (*NO_DATA, *_held(made_of)))]
+    words += ["--backend", learned.backend, *_set(learned.settings), *_calibrated(made_of), "--out", f"{name}-again"]
     pairs = zip(words[::2], words[1::2], strict=True)
     lines = [f"relcrf train {_model(name)}", *(f"    {option} {shlex.quote(value)}" for option, value in pairs)]
     return " \\\n".join(lines)
@@ -64,6 +66,23 @@ def _set(settings: Mapping[str, Any]) -> list[str]:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _held(made_of: Provenance | None) -> list[str]:
+    if made_of is None or made_of.protocol.split is None:
+        return []
+    return ["--split", made_of.protocol.split, *(word for value in made_of.protocol.hold for word in ("--hold", value))]
+
+
+def _calibrated(made_of: Provenance | None) -> list[str]:
+    return (
+        ["--calibrate", str(made_of.protocol.calibrate)] if made_of is not None and made_of.protocol.calibrate else []
+    )
+
+
+def tables(made_of: Provenance) -> list[tuple[str, int]]:
+    """The tables that were learned from, each with its number of rows."""
+    return [(name, content.rows) for name, content in sorted(made_of.tables.items())]
 
 
 def versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ from relcrf.editor.reports import reports
 from relcrf.editor.runs import Runs
 from relcrf.editor.sketch import Sketch
 from relcrf.editor.symbols import Space
-from relcrf.language.words import DECLARATIONS, LANGUAGE, RESERVED
+from relcrf.language.words import DECLARATIONS, LANGUAGE, is_reserved
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.types import SCALARS
 from relcrf.text.tokens import Text
@@ -79,7 +79,7 @@ def test_every_name_is_known(text):
             continue
         occurrence = document.index.at(document.name, token.start)
         if occurrence is None:
-            assert token.text in RESERVED | {*AGGREGATES, *keys}
+            assert is_reserved(token.text) or token.text in (*AGGREGATES, *keys)
         else:
             assert (occurrence.start, occurrence.stop) == (token.start, token.stop)
             assert occurrence.symbol.name == token.text

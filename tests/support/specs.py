@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from relcrf.language.words import RESERVED
+from relcrf.language.words import is_reserved
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
 from relcrf.model.types import SCALARS, Bag, DomainType
 
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True).filter(lambda name: name not in RESERVED)
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,5}", fullmatch=True).filter(lambda name: not is_reserved(name))
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 reals = st.floats(min_value=0, allow_infinity=False, allow_nan=False)
 attributes = st.builds(e.Attribute, names, names)

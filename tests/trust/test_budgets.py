@@ -32,7 +32,7 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
 
     monkeypatch.setattr(checkpoints.Checkpoints, "step", late)
     code, _, err = relcrf_(*train, "--time", "1h")
-    assert (code, "E403" in err, "--resume" in err) == (4, True, True)
+    assert (code, "E436" in err, "--resume" in err) == (4, True, True)
     monkeypatch.undo()
     assert relcrf_(*train, "--time", "1h", "--resume")[0] == 0
     assert (tmp_path / "run" / "weights.npy").read_bytes() == (tmp_path / "whole" / "weights.npy").read_bytes()
@@ -41,11 +41,13 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
 def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
     relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "compiled")
     for time in ("0.05", "2s"):
-        code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time", time)
+        code, _, err = relcrf_(
+            "train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time", time
+        )
         if code == 0:  # the value's rounding ends even this search
             assert (tmp_path / "run" / "run.json").exists()
         else:
-            assert (code, err.count("error["), "E403" in err, "Traceback" in err) == (4, 1, True, False), err
+            assert (code, err.count("error["), "E436" in err, "Traceback" in err) == (4, 1, True, False), err
 
 
 def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):
@@ -58,3 +60,39 @@ def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):
         assert named == {name: found["templates"][name]["factors"] for name in named} and named
         assert not (tmp_path / "run").exists()
         assert relcrf_(*command, "--max-factors", total)[0] == 0
+
+
+def test_what_would_be_killed_is_refused(relcrf_, web, tmp_path, monkeypatch):
+    from relcrf.execution import memory
+
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")
+    assert (code, err.count("error["), "E435" in err) == (2, 1, True)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.undo()
+    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run")[0] == 0
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    code, _, err = relcrf_("predict", tmp_path / "run", "--data", web)
+    assert (code, err.count("error["), "E435" in err) == (2, 1, True)
+
+
+def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
+    from relcrf.execution import memory
+
+    files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 5000 kB\n", "/proc/self/status": "VmSize: 10 kB\n"}
+    monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (memory.resource.RLIM_INFINITY, 0))
+    assert memory.available() == 5000 << 10
+    files |= {"/sys/fs/cgroup/memory.max": "9000\n", "/sys/fs/cgroup/memory.current": "2000\n"}
+    assert memory.available() == 7000
+    files["/sys/fs/cgroup/memory.max"] = "max\n"
+    assert memory.available() == 5000 << 10
+    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (12 << 10, 0))
+    assert memory.available() == 2 << 10
+
+
+def test_plan_tells_what_learning_takes(relcrf_, web):
+    code, out, _ = relcrf_("plan", MODEL, "--data", web)
+    assert code == 0 and re.search(
+        r"learning in one piece takes about [\d.]+ \wi?B of memory; [\d.]+ \wiB are free", out
+    )

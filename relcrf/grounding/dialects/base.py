@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from sqlglot import exp
 
+from relcrf.data.names import FOREIGN
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.plan import (
     Call,
@@ -82,9 +83,10 @@ class AbstractDialect(ABC):
         Raises:
             UsageError: where the engine has no equal of it.
         """
-        if name in self.lacking:
-            message = f"the engine '{self.name}' has no function that gives what '{name}' gives"
-            hint = f"ground with the engine 'duckdb', or put the values of {name} in a column of the data"
+        if name in self.lacking or name not in self.calls:
+            told = name.removeprefix(FOREIGN)
+            message = f"the engine '{self.name}' has no function that gives what '{told}' gives"
+            hint = f"ground with the engine 'duckdb', or put the values of {told} in a column of the data"
             raise UsageError(Diagnostic("E370", message, hint=hint))
         return self.calls[name](*arguments)
 

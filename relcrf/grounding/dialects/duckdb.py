@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
+from relcrf.data.names import FOREIGN
 from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, column, number, real
 from relcrf.grounding.dialects.calls import COMMON, LETTERS, binary, case, divide, function, of_reals, size
 from relcrf.grounding.plan import Column, Figure, Plan, substituted
@@ -17,6 +20,11 @@ class DuckDbDialect(AbstractDialect):
 
     def block(self, plan: Plan) -> Block:
         return _GroupingBlock(self, plan)
+
+    def call(self, name: str, arguments: Sequence[exp.Expr]) -> exp.Expr:
+        if name.startswith(FOREIGN):
+            return exp.Anonymous(this=name, expressions=list(arguments))
+        return super().call(name, arguments)
 
     def component(self, vector: exp.Expr, index: int) -> exp.Expr:
         return exp.Anonymous(this="array_extract", expressions=[vector, number(index + 1)])

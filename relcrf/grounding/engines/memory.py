@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from relcrf.data.names import FOREIGN
 from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes
 from relcrf.grounding.plan import (
     Call,
@@ -36,6 +37,7 @@ from relcrf.grounding.plan import (
     columns_around,
     walk,
 )
+from relcrf.model.functions import foreign
 
 Row: TypeAlias = Mapping[str, Any]
 Rows: TypeAlias = dict[str, Row]
@@ -163,7 +165,7 @@ class MemoryEngine(AbstractEngine):
 
 def is_supported(plan: Plan) -> bool:
     """Whether a plan calls nothing but what is the same here as in a database, to the last letter."""
-    return all(node.name in CALLS for node in walk(plan) if isinstance(node, Call))
+    return all(node.name in CALLS or node.name.startswith(FOREIGN) for node in walk(plan) if isinstance(node, Call))
 
 
 def compiled(plan: Plan, around: frozenset[str] = frozenset()) -> Program:
@@ -270,7 +272,8 @@ def _term(node: Term, inside: frozenset[str]) -> Value:
             numbers = _term(vector, inside)
             return lambda tables, rows: None if (found := numbers(tables, rows)) is None else found[index]
         case Call(name, arguments):
-            return _called(CALLS[name], [_term(a, inside) for a in arguments])
+            own = foreign(name.removeprefix(FOREIGN)) if name.startswith(FOREIGN) else None
+            return _called(own or CALLS[name], [_term(a, inside) for a in arguments])
         case Looked(table, column, where, equals):
             sought = _term(equals, inside)
 

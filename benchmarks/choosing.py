@@ -1,0 +1,115 @@
+"""Choosing a backend: each beside the others on WebKB, Cora and nations, as `relcrf compare` judges them.
+
+    RELCRF_DATA=... python benchmarks/choosing.py
+
+Default settings, but for the penalty of candidates on nations. Prints the table of docs/backends.md: log-loss, accuracy, seconds
+of the processor to learn, all rounds together; `*` has the least log-loss. On nations only backends that look at candidates stand
+beside `local`, since all others would be `local` under another name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+import relcrf
+from relcrf.evaluation.comparison import Comparison, compare
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "datasets"))
+
+from real import cora, nations, webkb  # noqa: E402
+
+
+@dataclass(frozen=True)
+class Task:
+    """
+    Args:
+        asked: the attribute or relation whose figures count.
+        split: how labels are held out; `quick` in a quick run.
+    """
+
+    name: str
+    title: str
+    tables: Callable[[], dict[str, pd.DataFrame]]
+    asked: str
+    split: str
+    quick: str
+    backends: tuple[str, ...]
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+_ALL = ("local", "ess", "pseudo", "dense", "gated", "chow-liu", "trmrf")
+TASKS = (
+    Task("webkb", "WebKB, a university held out", webkb, "Page.category", "by=Page.university", "hide=0.2", _ALL),
+    Task("cora", "Cora, a fifth held out", cora, "Paper.topic", "random", "hide=0.2", _ALL),
+    Task(
+        "nations",
+        "nations, a tenth of the cells hidden",
+        nations,
+        "verb",
+        "hide=0.1",
+        "hide=0.1",
+        ("local", "trmrf", "grafting"),
+        {"trmrf": {"l1": 6.0}, "grafting": {"l1": 6.0}},
+    ),
+)
+QUICK = ("local", "ess", "trmrf")
+
+
+def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Comparison:
+    """The comparison of a task."""
+    model = relcrf.load(ROOT / "models" / f"{task.name}.rcrf")
+    grounding = model.ground(relcrf.Dataset(task.tables()), with_gates=True)
+    backends = [b for b in task.backends if b in QUICK] if quick else task.backends
+    split = task.quick if quick else task.split
+    return compare(grounding, backends, split, jobs=jobs, limit=limit, parts=0, settings=task.settings)
+
+
+def cell(found: Comparison, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
+    """What the table says of a backend on a task, and the same for machines."""
+    outcome = found.outcomes.get(name)
+    if outcome is None:
+        return "", None
+    if not outcome.answers:
+        code = outcome.problem.code if outcome.problem else outcome.status
+        return f"refuses ([{code}](errors/{code}.md))", {"status": outcome.status}
+    figures = found.results.figures(name, task.asked)
+    loss, accuracy = figures["log_loss"].value, figures["accuracy"].value
+    learn, infer = found.results.seconds(name)
+    star = " *" if found.best(task.asked) == name else ""
+    facts = {"log_loss": loss, "accuracy": accuracy, "seconds_learn": learn, "seconds_infer": infer}
+    return f"{loss:.3f}{star}, {accuracy:.1%}, {learn:.1f} s".replace("%", " %"), {**facts, "status": outcome.status}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round each, three backends")
+    parser.add_argument("--jobs", type=int, default=1, help="backends at a time")
+    parser.add_argument("--limit", type=float, default=1200.0, help="seconds that a backend may take on a task")
+    options = parser.parse_args()
+    found = {t.name: judged(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in TASKS}
+    names = [name for name in (*_ALL, "grafting") if any(name in one.outcomes for one in found.values())]
+    print("| | " + " | ".join(task.title for task in TASKS) + " |")
+    print("| --- |" + " --- |" * len(TASKS))
+    machines: dict[str, dict[str, Any]] = {task.name: {} for task in TASKS}
+    for name in names:
+        cells = []
+        for task in TASKS:
+            text, facts = cell(found[task.name], task, name)
+            cells.append(text)
+            if facts is not None:
+                machines[task.name][name] = facts
+        print(f"| `{name}` | " + " | ".join(cells) + " |")
+    print(json.dumps(machines))
+
+
+if __name__ == "__main__":
+    main()

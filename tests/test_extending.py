@@ -1,0 +1,235 @@
+"""Packages of others: those of docs/extending as they stand there, and broken ones."""
+
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from math import nan
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from command import relcrf_command
+from packages import DOCS
+
+import relcrf
+from relcrf.builder import fn
+from relcrf.editor.completion import complete
+from relcrf.editor.document import Document
+from relcrf.errors import DataError, RelcrfError, UsageError
+from relcrf.grounding.dialects.spark import SparkDialect
+from relcrf.model.functions import FUNCTIONS
+
+
+def run(code, folder):
+    (folder / "example.py").write_text(code)
+    return runpy.run_path(str(folder / "example.py"))
+
+
+def test_the_backend_of_the_docs(packages, tmp_path, monkeypatch, capsys):
+    for name in ("models", "datasets"):
+        shutil.copytree(DOCS.parent / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    for line in packages.install_page("extending/backend.md")["console"].splitlines():
+        words = shlex.split(line.removeprefix("$ "))
+        if words[0] == "python":
+            subprocess.run([sys.executable, *words[1:]], check=True, capture_output=True)
+        else:
+            code, out, err = relcrf_command(capsys, monkeypatch, *words[1:])
+            assert code == 0, (line, err)
+            assert words[1] != "evaluate" or "drawn" in out
+    model, data = relcrf.datasets.load("web")
+    fits = [model.fit(data, "drawn", seed=seed) for seed in (1, 1, 2)]
+    vectors = [fit.learned.vectors["weights"] for fit in fits]
+    np.testing.assert_array_equal(vectors[0], vectors[1])
+    assert not np.allclose(vectors[0], vectors[2])
+    assert fits[0].predict(data).verdict.status == "exact"
+    code, out, err = relcrf_command(capsys, monkeypatch, "explain", "run", "Page/p3", "--data", "web")
+    assert code == 0, err
+
+
+def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):
+    example = packages.install_page("extending/reader.md")["py"]
+    monkeypatch.chdir(tmp_path)
+    data = run(example, tmp_path)["data"]
+    table = data.find("link")
+    assert data.connection.execute(f"SELECT * FROM {table.scan}").fetchall() == [("p1", "p2"), ("p2", "p3")]
+    Path("web/link.edges").write_text("p1 p2\n\np1 p2 p3\n")
+    with pytest.raises(DataError, match=r"line 3 of .*link\.edges has 3 names"):
+        relcrf.Dataset("web")
+
+
+def test_the_function_of_the_docs(packages, tmp_path, capsys):
+    found = run(packages.install_page("extending/function.md")["py"], tmp_path)
+    model, data, towns, fit = (found[name] for name in ("model", "data", "towns", "fit"))
+    grounding = model.ground(data)
+    feature = grounding.templates[0].features[1]
+    km = {(row["a"], row["b"]): np.expm1(row[feature]) for row in grounding.instances("near").to_dicts()}
+    assert set(km) == {("Bern", "Thun"), ("Basel", "Bern"), ("Basel", "Thun")}
+    assert km["Bern", "Thun"] == pytest.approx(25.2, abs=0.3)  # by the map
+    assert fit.predict(data).table().to_pandas().weather.tolist() == ["rain"]
+    no_place = relcrf.Dataset({"town": towns.assign(latitude=[95.0, 46.76, 47.56, 59.91])})
+    assert len(model.ground(no_place).instances("near").to_pandas()) == 1
+    assert "kilometres" in dir(fn)
+    fit.save(tmp_path / "run")
+    rows = towns.replace({nan: None}).to_dict("records")
+    served = relcrf.Predictor(tmp_path / "run").predict({"town": rows})
+    np.testing.assert_allclose(served["p_rain"], fit.predict(data).table()["p_rain"], atol=1e-9)
+
+
+MODEL = """
+domain D = {{ x, y }}
+entity E {{ predict d : D  s : string  n : real  v : vector }}
+template t(e: E) where {condition} over e.d by {feature}
+"""
+
+
+def frame(**columns):
+    return relcrf.Dataset(
+        {"e": pd.DataFrame({"id": [1, 2], "d": ["x", None], "s": ["a b", None], "n": [2.5, nan]} | columns)}
+    )
+
+
+FUNCTIONS_OF_ALL_KINDS = """
+from relcrf.model.functions import PluginFunction as F
+asked = []
+def words(text):
+    asked.append(text)
+    return len(text.split())
+words = F(("text",), "integer", "words", words)
+half = F(("number",), "real", "half", lambda x: x / 2 if x < 10 else None)
+largest = F(("vector",), "real", "the largest", max)
+is_long = F(("text",), "bool", "long", lambda text: len(text) > 5)
+turned = F(("text",), "string", "backwards", lambda text: text[::-1])
+"""
+
+
+def test_functions_of_all_kinds(packages):
+    names = ("words", "half", "largest", "is_long", "turned")
+    packages.install("kinds", "relcrf.functions", {n: f"kinds:{n}" for n in names}, FUNCTIONS_OF_ALL_KINDS)
+    model = relcrf.parse(
+        MODEL.format(
+            condition='not is_long(e.s) and turned(e.s) == "b a"',
+            feature="words(e.s), half(e.n), half(e.n * 10), largest(e.v), -half(3)",
+        )
+    )
+    grounding = model.ground(frame(v_0=[1.0, 5.0], v_1=[4.0, 2.0]))
+    (row,) = grounding.instances("t").to_dicts()
+    features = [row[name] for name in grounding.templates[0].features]
+    assert features == [2.0, 1.25, 0.0, 4.0, -1.5]
+    assert model.plan(frame(v_0=[1.0, 5.0], v_1=[4.0, 2.0]))[0].bindings == 1
+    assert None not in sys.modules["kinds"].asked
+
+
+def test_a_call_of_the_wrong_kind_is_the_models_mistake(packages):
+    packages.install("kinds2", "relcrf.functions", {"words2": "kinds2:words"}, FUNCTIONS_OF_ALL_KINDS)
+    for call, code in (("words2(e.n)", "E110"), ("words2(e.s, e.s)", "E108"), ("word2(e.s)", "E102")):
+        with pytest.raises(RelcrfError, match=code) as raised:
+            relcrf.parse(MODEL.format(condition="e.n > 0", feature=call))
+    assert "did you mean 'words2'" in str(raised.value)
+    with pytest.raises(RelcrfError, match="E139"):
+        relcrf.parse("domain D = { x } entity words2 { predict d : D }\ntemplate t(e: words2) over e.d")
+
+
+def test_other_engines_refuse_them():
+    with pytest.raises(UsageError, match=r"(?s)E370.*gives what 'words' gives.*column of the data"):
+        SparkDialect().call("plugin_words", [])
+
+
+def test_kept_groundings_do_not_outlive_a_function(packages, tmp_path):
+    packages.install("kept", "relcrf.functions", {"kept": "kept:half"}, FUNCTIONS_OF_ALL_KINDS)
+    model = relcrf.parse(MODEL.format(condition="e.n > 0", feature="kept(e.n)"))
+    data = frame(v_0=[1.0, 1.0])
+    grounding = model.ground(data, keep=relcrf.api.SavedBlocks(tmp_path / "blocks"))
+    assert list((tmp_path / "blocks").iterdir()) == []
+    assert any("what kept computes may change" in note for note in grounding.bound.notes)
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("lambda x: 1 / 0", "ZeroDivisionError: division by zero"),
+        ("lambda x: 'much'", "it gives 'much', which is no real"),
+        ("lambda x: True", "it gives True, which is no real"),
+    ],
+)
+def test_a_function_that_fails(packages, code, problem):
+    name = f"fails{abs(hash(code))}"
+    text = f"from relcrf.model.functions import PluginFunction as F\nf = F(('number',), 'real', '', {code})"
+    packages.install(name, "relcrf.functions", {name: f"{name}:f"}, text)
+    for where, by in (("e.n > 0", f"{name}(e.n)"), (f"{name}(e.n) > 0", "1")):
+        model = relcrf.parse(MODEL.format(condition=where, feature=by))
+        for work in (model.ground, model.fit, lambda data, model=model: model.plan(data, exactly=True)):
+            if work not in (model.ground, model.fit) and by != "1":
+                continue  # a plan does not compute features
+            with pytest.raises(UsageError) as raised:
+                work(frame(v_0=[1.0, 1.0]))
+            (found,) = raised.value.diagnostics
+            assert found.code == "E405" and f"'{name}' of package '{name}'" in found.message
+            assert found.notes == (f"{name}(2.5)", problem)
+
+
+BROKEN = {
+    "no_module": ("not_there:f", "", "ModuleNotFoundError"),
+    "no_function": ("broken_a:f", "f = len", "it is no relcrf.model.functions.PluginFunction"),
+    "no_kind": ("broken_b:f", "f = F(('string',), 'real', '', len)", "its parameters are no tuple"),
+    "no_result": ("broken_c:f", "f = F(('text',), 'int', '', len)", "its result is none of real, integer"),
+    "no_code": ("broken_d:f", "f = F(('text',), 'real', '', 3)", "its 'compute' cannot be called"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_function_is_told_where_a_model_calls_it(packages, name):
+    value, code, problem = BROKEN[name]
+    text = f"from relcrf.model.functions import PluginFunction as F\n{code}"
+    packages.install(f"pack-{name}", "relcrf.functions", {name: value}, text)
+    if name == "no_module":
+        (packages.folder / "not_there.py").unlink()
+    relcrf.parse(MODEL.format(condition="e.n > 0", feature="log(e.n)"))
+    with pytest.raises(RelcrfError) as raised:
+        relcrf.parse(MODEL.format(condition="e.n > 0", feature=f"{name}(e.s)"))
+    (found,) = raised.value.diagnostics
+    assert found.code == "E403" and f"package 'pack-{name}'" in found.message and found.place.line == 4
+    assert problem in found.notes[0]
+
+
+def test_a_broken_function_does_not_break_completion(packages):
+    packages.install("pack", "relcrf.functions", {"breaks": "breaks:f"}, "1 / 0")
+    text = MODEL.format(condition="", feature="1")
+    found = complete(Document(text, None), text.index("where") + 6)
+    (item,) = [item for item in found.items if item.label == "breaks"]
+    assert "of package 'pack' cannot be loaded" in item.documentation
+
+
+def test_two_functions_of_one_name(packages):
+    packages.install("one", "relcrf.functions", {"twice": "one:f", "log": "one:f"}, "f = 1")
+    packages.install("two", "relcrf.functions", {"twice": "two:f"}, "f = 1")
+    with pytest.raises(UsageError, match=r"(?s)E404.*'twice' is brought by 'one' and 'two'"):
+        FUNCTIONS["twice"]
+    with pytest.raises(UsageError, match=r"(?s)E404.*'log' is brought by 'one' and relcrf itself"):
+        FUNCTIONS["log"]
+
+
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        ("import nothing_of_that_name", "ModuleNotFoundError"),
+        ("Reader = dict", "it is no subclass of"),
+        ("class Reader(AbstractReader): suffixes = ('.x',)", "it has no method 'tables'"),
+        ("class Reader(AbstractReader):\n    tables = None\n    suffixes = '.x'", "'suffixes' is no tuple of endings"),
+        (
+            "class Reader(AbstractReader):\n    tables = None\n    suffixes = ('x',)",
+            "'suffixes' is no tuple of endings",
+        ),
+    ],
+)
+def test_a_broken_reader(packages, code, problem):
+    text = f"from relcrf.data.readers.base import AbstractReader\n{code}"
+    packages.install("pack", "relcrf.readers", {"broken": "broken_reader:Reader"}, text)
+    (packages.folder / "table.csv").write_text("id\n1\n")
+    with pytest.raises(UsageError, match="E406") as raised:
+        relcrf.Dataset(packages.folder / "table.csv")
+    (found,) = raised.value.diagnostics
+    assert "reader 'broken' of package 'pack'" in found.message and problem in found.notes[0]

@@ -1,0 +1,121 @@
+"""relcrf reproduce: the same bytes from shuffled rows and any number of threads; what is not the same is named."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from tables import small_web
+
+from relcrf.backends.provenance import hashes
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture(scope="module")
+def shuffled(web, tmp_path_factory):
+    """The same tables with their rows in another order."""
+    folder = tmp_path_factory.mktemp("shuffled")
+    for path in web.iterdir():
+        pd.read_csv(path, dtype=str).sample(frac=1.0, random_state=1).to_csv(folder / path.name, index=False)
+    return folder
+
+
+@pytest.mark.parametrize("backend", ["local", "ess", "dense", "pseudo", "gated", "chow-liu"])
+def test_the_order_of_rows_does_not_matter(relcrf_, web, shuffled, tmp_path, backend):
+    options = ("--backend", backend, "--split", "hide=0.2,seed=3", "--hold", "hidden", "--set", "max_iterations=20")
+    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *options)[0] == 0
+    code, out, err = relcrf_("reproduce", tmp_path / "run", "--data", shuffled)
+    assert code == 0, err
+    assert "the same bytes" in out
+
+
+def test_calibrated_and_selected_ones(relcrf_, relcrf_json, web, tmp_path):
+    options = ("--calibrate", "3", "--select", "l2=0.5,2", "--workers", "1")
+    assert relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "run", *options)[0] == 0
+    code, found = relcrf_json("reproduce", tmp_path / "run", "--data", web)
+    assert (code, found["same"], found["versions"]) == (0, True, {})
+    assert set(found["files"]) >= {"weights.npy", "run.json", "log.jsonl"}
+
+
+WIDE = """
+import sys
+import numpy as np
+import relcrf
+model = relcrf.parse(\"\"\"
+domain W = open
+domain C = {a, b}
+entity T { predict c : C
+words : bag of W }
+relation Near(s: T, t: T)
+template word(t: T, w: W) where w in t.words over t.c per w
+template near(s: T, t: T) where Near(s, t) over s.c, t.c
+\"\"\")
+rng = np.random.default_rng(0)
+n, m = 400, 40_000
+bags = {"t": np.repeat(np.arange(n), 200), "word": rng.integers(m, size=200 * n)}
+near = {"s": rng.integers(n, size=3 * n), "t": rng.integers(n, size=3 * n)}
+data = {"t": {"id": np.arange(n), "c": rng.choice(["a", "b"], n)}, "t_words": bags, "near": near}
+model.fit(relcrf.Dataset(data), backend=sys.argv[1], max_iterations=15).save(sys.argv[2])
+"""
+
+
+@pytest.mark.parametrize("backend", ["ess", "pseudo"])
+def test_the_number_of_threads_does_not_matter(tmp_path, backend):
+    """With more weights than linear algebra leaves to one thread."""
+    found = []
+    for threads in ("1", "4"):
+        names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
+        environment = {**os.environ, **dict.fromkeys(names, threads)}
+        folder = tmp_path / threads
+        subprocess.run([sys.executable, "-c", WIDE, backend, folder], env=environment, check=True, timeout=200)
+        found.append(hashes(folder, ["weights.npy", "run.json", "dictionaries.json"]))
+    assert found[0] == found[1]
+
+
+def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
+    data, run = tmp_path / "web", tmp_path / "run"
+    shutil.copytree(web, data)
+    assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
+    links = (data / "link.csv").read_text().splitlines()
+    (data / "link.csv").write_text("\n".join(links[:-1]))
+    code, _, err = relcrf_("reproduce", run, "--data", data)
+    assert (code, err.count("error["), "E431" in err, "link changed" in err) == (3, 1, True, True)
+
+    # A run that was made otherwise, with hashes of its own: the machine, say, adds up in another order.
+    weights = np.load(run / "weights.npy")
+    weights[3] += 1e-9
+    np.save(run / "weights.npy", weights)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["files"] |= hashes(run, ["weights.npy"])
+    manifest["made_of"]["versions"]["numpy"] = "1.0"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    code, found = relcrf_json("reproduce", run, "--data", web)
+    (error,) = found["errors"]
+    notes = ["weights.npy: the largest difference is 1.00e-09", f"numpy was 1.0, and is {np.__version__}"]
+    assert (code, error["code"], error["notes"]) == (3, "E432", notes)
+    code, out, err = relcrf_("reproduce", run, "--data", web)
+    assert code == 3 and "1.00e-09" in out and "numpy was 1.0" in err and err.count("error[") == 1
+
+
+def test_runs_of_python_tell_nothing(relcrf_, web, tmp_path):
+    import relcrf
+
+    relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2).save(tmp_path / "run")
+    code, _, err = relcrf_("reproduce", tmp_path / "run", "--data", web)
+    assert (code, "E430" in err) == (2, True)
+
+
+def test_a_changed_file_is_noticed(relcrf_, tmp_path):
+    data = small_web(tmp_path / "web")
+    assert relcrf_("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
+    weights = bytearray((tmp_path / "run" / "weights.npy").read_bytes())
+    weights[-3] ^= 1
+    (tmp_path / "run" / "weights.npy").write_bytes(weights)
+    code, _, err = relcrf_("predict", tmp_path / "run", "--data", data)
+    assert (code, "E336" in err, "weights.npy" in err) == (3, True, True)

@@ -63,10 +63,20 @@ class LearnedModel:
     moments: Moments | None = None
 
     def placed(self, grounding: Grounding) -> Grounding:
-        """A ground graph with the candidates that training chose."""
+        """A ground graph with the candidates that training chose.
+
+        Raises:
+            DataError: where the model is not that of the weights: files of two runs lie in one folder.
+        """
         names = {t.name for t in self.spec.templates if t.is_candidate}
         chosen = {t.name: t.keys.values for t in self.templates if t.name in names and t.keys is not None}
-        return grounding.with_chosen(chosen) if chosen else grounding
+        found = grounding.with_chosen(chosen) if chosen else grounding
+        own, other = ([info.name for info in infos] for infos in (self.templates, found.templates))
+        if own != other:
+            notes = (f"the weights are of {listing(own) or 'nothing'}", f"the model has {listing(other) or 'nothing'}")
+            hint = "restore model.rcrf in the run folder, or train again"
+            raise DataError(Diagnostic("E423", "the run's model is not that of its weights", hint=hint, notes=notes))
+        return found
 
     def vectors_for(self, grounding: Grounding) -> dict[str, np.ndarray]:
         """The weight vectors laid out for another ground graph; weights of keys that were never seen are 0.

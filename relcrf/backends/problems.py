@@ -47,7 +47,15 @@ def question(
 
     Args:
         hidden, asked: see `relcrf.api.predict`.
+
+    Raises:
+        DataError: where weights are no numbers, so that nothing follows from them.
     """
+    for name, vector in learned.vectors.items():
+        if broken := int(np.isnan(vector).sum()):
+            message = f"{broken:,} of the {len(vector):,} {name} are no numbers: the optimiser ran away, or their file is damaged"
+            hint = "train again with a larger l2, or with features of smaller numbers; 'relcrf report' shows how learning went"
+            raise DataError(Diagnostic("E422", message, hint=hint))
     grounding = learned.placed(grounding)
     problem = asking_problem(grounding, hidden, asked, gated=learned.gates is not None)
     return grounding, learned.vectors_for(grounding), problem

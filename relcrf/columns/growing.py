@@ -7,6 +7,7 @@ import weakref
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO
 
 import numpy as np
@@ -21,6 +22,7 @@ DAMAGED = (
     ArithmeticError,
     RecursionError,
     MemoryError,
+    TokenError,
 )
 """What it raises to read files that are not as they were written."""
 

@@ -104,6 +104,7 @@ def array(described):
         ("run.json", '{"format": 1e999}'),
         ("weights.npy", array("'descr': '<f8', 'shape': (9999999999999,)")),
         ("weights.npy", array("'descr': '|O', 'shape': (2,)")),
+        ("weights.npy", array("'descr': '<f8', 'shape': ((((")),
         ("weights.npy", b"PK\x05\x06" + b"\0" * 18),
         ("weights.npy", b"\x80\x04\x95\x10\0\0\0\0\0\0\0\x8c\x05posix\x94\x8c\x06system\x94\x93\x94."),
     ],
@@ -114,9 +115,20 @@ def test_a_run_folder_with_a_file_that_is_too_deep_or_too_large(run, name, conte
     assert refused(lambda: call(run)) == ("E335" if "format" in str(content) else "E336")
 
 
-def test_weights_that_are_no_numbers(run):
+def test_weights_that_are_no_numbers_predict_nothing(run):
     np.save(run / "weights.npy", np.full_like(np.load(run / "weights.npy"), np.nan))
+    fit = relcrf.load_fit(run)
+    data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
+    assert refused(lambda: fit.predict(data)) == "E422"
+    np.save(run / "weights.npy", np.load(run / "weights.npy").astype(np.float32))
     assert refused(lambda: relcrf.load_fit(run)) == "E336"
+
+
+@pytest.mark.parametrize("text", ["", "entity Page { predict good : bool }\ntemplate other(p: Page) over p.good\n"])
+def test_a_run_folder_with_another_model_predicts_nothing(run, text):
+    (run / "model.rcrf").write_text(text)
+    data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
+    assert refused(lambda: relcrf.load_fit(run).predict(data)) == "E423"
 
 
 def test_a_folder_of_tables_with_a_link_that_leads_out(tmp_path):

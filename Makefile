@@ -5,7 +5,7 @@ VENV := .venv
 READY := $(VENV)/.ready
 DOCS := .venv-docs
 
-.PHONY: demo test docs lock clean
+.PHONY: demo test test-oldest docs lock clean
 
 demo: $(READY)
 	$(VENV)/bin/relcrf demo
@@ -14,6 +14,10 @@ test: $(READY)
 	$(VENV)/bin/ruff check relcrf datasets benchmarks tests docs
 	$(VENV)/bin/mypy
 	$(VENV)/bin/python -m pytest --numprocesses=2 --dist=worksteal
+
+# The tests with the oldest versions that pyproject.toml allows.
+test-oldest: .venv-oldest/.ready
+	.venv-oldest/bin/python -m pytest --numprocesses=2 --dist=worksteal
 
 docs: $(DOCS)/.ready
 	$(DOCS)/bin/sphinx-build --quiet --fresh-env --write-all --fail-on-warning -c docs/site docs build/site
@@ -31,10 +35,17 @@ $(DOCS)/.ready: docs/site/requirements.lock pyproject.toml
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(DOCS)/.ready
 
+.venv-oldest/.ready: requirements-oldest.lock pyproject.toml
+	test -x .venv-oldest/bin/python || $(PYTHON) -m venv .venv-oldest
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-oldest.lock
+	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch .venv-oldest/.ready
+
 # For maintainers: renew the locks from the bounds in pyproject.toml (needs `uv`).
 lock: LOCKED := --universal --python-version 3.11 --generate-hashes --no-header
 lock:
 	uv pip compile pyproject.toml --extra dev $(LOCKED) --output-file requirements.lock
+	uv pip compile pyproject.toml --extra dev --resolution lowest-direct $(LOCKED) --output-file requirements-oldest.lock
 	uv pip compile pyproject.toml --extra docs $(LOCKED) --output-file docs/site/requirements.lock
 
 clean:

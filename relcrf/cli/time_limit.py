@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,6 +13,9 @@ from typing import Annotated
 import typer
 
 from relcrf.errors import ConvergenceError, Diagnostic, UsageError
+
+SOON = 0.01
+"""Seconds."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -47,13 +51,23 @@ def limited(time: str | None) -> Iterator[None]:
         _over.append(time)
         raise OutOfTime
 
-    before = signal.signal(signal.SIGALRM, end)
+    def swallowed(unraisable: sys.UnraisableHookArgs) -> None:
+        # It came while Python removed something, or in a callback, where exceptions are dropped: so it comes once more.
+        if isinstance(unraisable.exc_value, OutOfTime):
+            _over.clear()
+            signal.setitimer(signal.ITIMER_REAL, SOON)
+        else:
+            hook(unraisable)
+
+    before, hook = signal.signal(signal.SIGALRM, end), sys.unraisablehook
+    sys.unraisablehook = swallowed
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
 
 
 def out_of_time(kept: str = "") -> ConvergenceError | None:

@@ -117,7 +117,8 @@ def _is_matrix(features: AbstractFeatures) -> bool:
         case Dense(values):
             return values.ndim == 2 and values.dtype == np.float64
         case Keyed(key, values, n_keys):
-            fits = key.ndim == 1 and key.dtype == np.int32 and values.ndim == 2 and values.dtype == np.float32
+            fits = key.ndim == 1 and key.dtype == np.int32 and values.ndim == 2
+            fits = fits and values.dtype in (np.float32, np.float64)
             return fits and len(values) in (0, len(key)) and _is_within(key, n_keys)
         case Sparse(row_start, column, values, n_features):
             fits = row_start.ndim == column.ndim == 1 and row_start.dtype == np.int64 and column.dtype == np.int32

@@ -20,6 +20,7 @@ from relcrf.backends.registry import make
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from relcrf.execution.one_thread import SameSums
 from relcrf.serving.cells import NotPlain
 from relcrf.serving.request import Form, Given
 from relcrf.serving.workplace import Workplace
@@ -91,6 +92,7 @@ class Predictor:
     def __repr__(self) -> str:
         return f"Predictor({self._fit.learned.backend}: {listing(self.attributes)})"
 
+    @SameSums()
     def predict(self, tables: Mapping[str, Any], attribute: str | None = None) -> Frame:
         """Marginals of what is missing in the tables of a request.
 

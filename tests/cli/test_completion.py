@@ -39,7 +39,7 @@ def test_commands_and_flags(offered):
     assert {"new", "check", "train", "completion", "explain-error"} <= set(offered("relcrf", ""))
     assert offered("relcrf", "train", "--ba") == ["--backend"]
     assert "--json" in offered("relcrf", "plan", "--")
-    assert offered("relcrf", "explain-error", "E36") == [f"E36{k}" for k in range(10)]
+    assert offered("relcrf", "explain-error", "E36") == [f"E36{k}" for k in range(10) if k != 7]
     assert offered("relcrf", "nothing", "--") == []
 
 

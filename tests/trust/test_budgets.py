@@ -1,9 +1,11 @@
 """Limits of time and size: what is over them is refused or ended, and nothing is lost."""
 
 import re
+import time
 
 import pytest
 
+from relcrf.cli.time_limit import OutOfTime, limited, out_of_time
 from relcrf.resources import shipped
 
 MODEL = shipped("models", "webkb.rcrf")
@@ -40,14 +42,27 @@ def test_a_training_whose_time_is_over_goes_on(relcrf_, web, tmp_path, monkeypat
 
 def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
     relcrf_("train", MODEL, "--data", web, "--out", tmp_path / "compiled")
-    for time in ("0.05", "2s"):
+    for limit in ("0.05", "2s"):
         code, _, err = relcrf_(
-            "train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time", time
+            "train", MODEL, "--data", web, "--out", tmp_path / "run", "--force", *ENDLESS, "--time", limit
         )
         if code == 0:  # the value's rounding ends even this search
             assert (tmp_path / "run" / "run.json").exists()
         else:
             assert (code, err.count("error["), "E436" in err, "Traceback" in err) == (4, 1, True, False), err
+
+
+def test_what_python_drops_comes_again():
+    class Removed:
+        def __del__(self):
+            time.sleep(0.1)  # the alarm comes here, where nothing can be raised
+
+    began = time.monotonic()
+    with pytest.raises(OutOfTime), limited("0.05s"):
+        Removed()
+        while time.monotonic() < began + 20:
+            pass
+    assert out_of_time() is not None and out_of_time() is None
 
 
 def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):

@@ -63,7 +63,7 @@ def test_predicting(relcrf_, tmp_path, small_disk):
 
 def test_temporary_files(tmp_path, small_disk):
     """DuckDB's, and columns that are larger than the memory that they were given."""
-    data = small_web(tmp_path / "web", pages=20000)
+    data = small_web(tmp_path / "web", pages=8000)
     command = [sys.executable, "-c", "from relcrf.cli.main import run; run()", "ground", MODEL, "--data", data]
     environment = {**os.environ, "TMPDIR": str(small_disk)}
     done = subprocess.run([*command, "--memory", "60MB"], capture_output=True, text=True, env=environment, timeout=100)

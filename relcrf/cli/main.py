@@ -34,7 +34,7 @@ from relcrf.cli import (
 )
 from relcrf.cli.output import messages, note, print_json, say_error
 from relcrf.cli.time_limit import out_of_time
-from relcrf.data.store import reason
+from relcrf.data.store import FULL, reason
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
 
@@ -116,6 +116,13 @@ def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def _refuse_file(error: duckdb.Error) -> NoReturn:
+    """Says that DuckDB cannot read or write one of its files."""
+    message = f"DuckDB cannot read or write a file: {reason(error).lower()}"
+    hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
+    _refuse(UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),))))
+
+
 def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
     try:
@@ -168,9 +175,7 @@ def _run() -> None:
     except BrokenPipeError:
         raise
     except duckdb.IOException as error:
-        message = f"DuckDB cannot read or write a file: {reason(error).lower()}"
-        hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
-        _refuse(UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),))))
+        _refuse_file(error)
     except OSError as error:
         what = f"'{error.filename}'" if error.filename else "a file"
         message = f"{what} cannot be read or written: {(error.strerror or str(error)).lower()}"
@@ -184,6 +189,8 @@ def _run() -> None:
             say_error("interrupted")
             _end_quietly()
             sys.exit(INTERRUPTED)
+        if isinstance(error, duckdb.Error) and FULL in str(error):
+            _refuse_file(error)
         if os.environ.get("RELCRF_DEBUG"):
             raise
         last = traceback.extract_tb(error.__traceback__)[-1]

@@ -108,10 +108,14 @@ def reading(place: str) -> Iterator[None]:
         raise DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), notes=notes)) from None
 
 
-def reason(error: duckdb.IOException) -> str:
+FULL = "No space left on device"
+"""What the system says of a full disk, and DuckDB after it."""
+
+
+def reason(error: duckdb.Error) -> str:
     """Why the system has refused to read or to write."""
     text = str(error)
-    return next((why for why in ("No space left on device", "Permission denied") if why in text), first_line(error))
+    return next((why for why in (FULL, "Permission denied") if why in text), first_line(error))
 
 
 class Store:

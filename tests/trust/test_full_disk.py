@@ -1,13 +1,21 @@
 """A full disk is one clear error, and what was whole before stays whole."""
 
+import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 from tables import small_web
 
+from relcrf.columns.growing import Storage
 from relcrf.resources import shipped
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
+
+from web import make_web
 
 MODEL = shipped("models", "webkb.rcrf")
 
@@ -61,11 +69,22 @@ def test_predicting(relcrf_, tmp_path, small_disk):
         (small_disk / "ballast").unlink()
 
 
-def test_temporary_files(tmp_path, small_disk):
-    """DuckDB's, and columns that are larger than the memory that they were given."""
-    data = small_web(tmp_path / "web", pages=8000)
-    command = [sys.executable, "-c", "from relcrf.cli.main import run; run()", "ground", MODEL, "--data", data]
+@pytest.mark.parametrize("memory", ["40MB", "60MB"])
+def test_temporary_files(tmp_path, small_disk, memory):
+    """DuckDB's: its log of what is to be written, what is larger than the memory that it was given."""
+    make_web(tmp_path, pages=6000)
+    command = [sys.executable, "-m", "relcrf", "ground", MODEL, "--data", tmp_path, "--memory", memory]
     environment = {**os.environ, "TMPDIR": str(small_disk)}
-    done = subprocess.run([*command, "--memory", "60MB"], capture_output=True, text=True, env=environment, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100)
     said = done.stderr
     assert (done.returncode, said.count("error["), "space" in said, "Traceback" in said) == (2, 1, True, False), said
+    assert list(small_disk.iterdir()) == []
+
+
+def test_columns(small_disk):
+    """Those of a ground graph that is larger than memory."""
+    column = Storage(small_disk, 0).column(np.float64)
+    with pytest.raises(OSError) as caught:
+        for _ in range(100):
+            column.append(np.zeros(10_000))
+    assert caught.value.errno == errno.ENOSPC

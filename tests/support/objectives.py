@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from graphs import random_graph
 
-from relcrf.backends.run_folder import Checkpoints
+from relcrf.backends.checkpoints import Checkpoints
 from relcrf.graph.reduction import Role, reduce_graph
 
 

@@ -55,12 +55,12 @@ class Target:
 def _scratch() -> Path:
     """A folder for the inputs of this process, gone with it."""
     folder = tempfile.TemporaryDirectory(prefix="relcrf-fuzz-")
-    _scratch.folder = folder  # type: ignore[attr-defined]
+    _scratch.folder = folder
     return Path(folder.name)
 
 
 @contextlib.contextmanager
-def _folder():  # type: ignore[no-untyped-def]
+def _folder():
     """An empty folder, always of the same name: messages with it are the same."""
     folder = _scratch() / "at"
     shutil.rmtree(folder, ignore_errors=True)
@@ -194,7 +194,7 @@ def _written(write: Callable[[pa.Table, io.BytesIO], None]) -> bytes:
 
 def _parquet() -> list[bytes]:
     kinds = ("none", "snappy", "zstd")
-    return [_written(lambda t, out, kind=kind: parquet.write_table(t, out, compression=kind)) for kind in kinds]  # type: ignore[misc]
+    return [_written(lambda t, out, kind=kind: parquet.write_table(t, out, compression=kind)) for kind in kinds]
 
 
 def _arrow() -> list[bytes]:

@@ -7,7 +7,7 @@ In a notebook fitting and predicting show where they are; in a script they are s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from importlib.util import find_spec
 
@@ -65,7 +65,7 @@ def progress(shown: bool = True) -> Iterator[None]:
 
 @contextmanager
 def on_console(console: Console, *, disable: bool = False) -> Iterator[Watch]:
-    """Progress on a console while something runs; gone when it is done."""
+    """Progress on a console while something runs; gone when it is done. A file or a pipe gets none."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}", markup=False),
@@ -73,7 +73,9 @@ def on_console(console: Console, *, disable: bool = False) -> Iterator[Watch]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    with Progress(*columns, console=console, transient=True, disable=disable) as shown:
+    seen = not disable and (console.is_terminal or console.is_jupyter)
+    shown = Progress(*columns, console=console, transient=True, disable=not seen)
+    with shown if seen else nullcontext():  # older versions of Rich end one that is disabled with an empty line
         yield Watch(shown)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
 from typing import NoReturn
@@ -32,6 +33,7 @@ from relcrf.cli import (
     warmup,
     weights,
 )
+from relcrf.cli.dropped_signals import sent_again
 from relcrf.cli.output import messages, note, print_json, say_error
 from relcrf.cli.time_limit import out_of_time
 from relcrf.data.store import FULL, reason
@@ -138,7 +140,8 @@ def run() -> None:
 
 def _run() -> None:
     try:
-        code = app(standalone_mode=False)
+        with sent_again(signal.SIGINT, KeyboardInterrupt):
+            code = app(standalone_mode=False)
         if isinstance(code, int) and code:
             if code == INTERRUPTED:
                 if over := out_of_time():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -12,10 +11,8 @@ from typing import Annotated
 
 import typer
 
+from relcrf.cli.dropped_signals import sent_again
 from relcrf.errors import ConvergenceError, Diagnostic, UsageError
-
-SOON = 0.01
-"""Seconds."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -48,26 +45,17 @@ def limited(time: str | None) -> Iterator[None]:
         raise UsageError(Diagnostic("E434", f"'{time}' is no length of time", hint="write 90s, 10m or 2h"))
 
     def end(number: int, frame: FrameType | None) -> None:
-        _over.append(time)
+        _over[:] = [time]
         raise OutOfTime
 
-    def swallowed(unraisable: sys.UnraisableHookArgs) -> None:
-        # It came while Python removed something, or in a callback, where exceptions are dropped: so it comes once more.
-        if isinstance(unraisable.exc_value, OutOfTime):
-            _over.clear()
-            signal.setitimer(signal.ITIMER_REAL, SOON)
-        else:
-            hook(unraisable)
-
-    before, hook = signal.signal(signal.SIGALRM, end), sys.unraisablehook
-    sys.unraisablehook = swallowed
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGALRM, end)
     try:
-        yield
+        with sent_again(signal.SIGALRM, OutOfTime):
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = hook
 
 
 def out_of_time(kept: str = "") -> ConvergenceError | None:

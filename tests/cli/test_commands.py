@@ -137,36 +137,21 @@ def test_ground_on_spark(relcrf_json, web, spark):
     assert code == 0 and there == here
 
 
-EACH = """
-import json, os, sys
-from relcrf.cli.main import run
-
-for words in json.loads(sys.argv[1]):
-    read, write = os.pipe()
-    child = os.fork()  # a process for each command, and one import for all
-    if not child:
-        os.dup2(write, 2)
-        sys.argv = ["relcrf", *words]
-        run()
-        break
-    os.close(write)
-    said = os.fdopen(read).read()
-    print(json.dumps([words, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said]), file=sys.stderr)
-"""
-
-
 def test_output_that_nobody_reads(web):
     """As in `relcrf ... | head`: no word, and the exit code of a program that the system ends for it."""
     ground = ["ground", str(MODEL), "--data", str(web)]
     missing = ["plan", str(MODEL), "--data", "nowhere", "--json"]
-    commands = [["explain-error", "E101"], ground, [*ground, "--json"], ["--version"], missing]
     read, write = os.pipe()
     os.close(read)
-    # Python 3.12 warns of a fork beside threads, which the numbers' libraries have.
-    command = [sys.executable, "-W", "ignore::DeprecationWarning:__main__", "-c", EACH, json.dumps(commands)]
-    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60)
+    started = {
+        " ".join(words): subprocess.Popen(
+            [sys.executable, "-m", "relcrf", *words], stdout=write, stderr=subprocess.PIPE, text=True
+        )
+        for words in (["explain-error", "E101"], ground, [*ground, "--json"], ["--version"], missing)
+    }
     os.close(write)
-    assert [json.loads(line) for line in done.stderr.splitlines()] == [[words, 141, ""] for words in commands]
+    ended = {words: (process.communicate(timeout=60)[1], process.returncode) for words, process in started.items()}
+    assert ended == dict.fromkeys(started, ("", 141))
 
 
 def test_a_cross_product_is_stopped_by_the_budget(relcrf_, web, tmp_path):

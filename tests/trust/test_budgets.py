@@ -1,10 +1,13 @@
 """Limits of time and size: what is over them is refused or ended, and nothing is lost."""
 
+import ctypes
 import re
+import signal
 import time
 
 import pytest
 
+from relcrf.cli.dropped_signals import sent_again
 from relcrf.cli.time_limit import OutOfTime, limited, out_of_time
 from relcrf.resources import shipped
 
@@ -63,6 +66,26 @@ def test_what_python_drops_comes_again():
         while time.monotonic() < began + 20:
             pass
     assert out_of_time() is not None and out_of_time() is None
+
+
+def test_ctrl_c_that_python_drops_comes_again():
+    """ctypes drops what a callback raises, and a training that looks for its libraries would go on."""
+
+    def compare(one: object, other: object) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            signal.raise_signal(signal.SIGINT)
+        return 0
+
+    calls = 0
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+    array, began = (ctypes.c_int * 2)(), time.monotonic()
+    with pytest.raises(KeyboardInterrupt), sent_again(signal.SIGINT, KeyboardInterrupt):
+        ctypes.CDLL(None).qsort(array, 2, ctypes.sizeof(ctypes.c_int), kind(compare))
+        while time.monotonic() < began + 20:
+            pass
+    assert calls and time.monotonic() < began + 10
 
 
 def test_too_many_factors(relcrf_, relcrf_json, web, tmp_path):

@@ -6,6 +6,7 @@ import csv
 import html.parser
 import json
 import shutil
+from xml.etree import ElementTree
 
 import pytest
 from command import relcrf_command
@@ -156,6 +157,44 @@ def test_explain_weights_moments_and_diff(command, trained):
     assert set(EVIL) <= keys
     command("diff", trained, trained)
     command("evaluate", trained, "--data", "data", "--split", "folds=2")
+
+
+def test_commands_that_train_many_times(command, trained, place):
+    """Their tables and pictures name labels, folds and backends; `reproduce` names tables and their files."""
+    command("cv", "m.rcrf", "--data", "data", "--folds", "2", "--backend", "local")
+    command("compare", "m.rcrf", "--data", "data", "--folds", "2", "--backends", "local", "--plot", "compared.svg")
+    prices = ("--price", "0,0.1", "--set", "max_iterations=2")
+    command("pareto", "m.rcrf", "--data", "data", "--split", "hide=0.4", *prices, "--plot", "front.png")
+    command("moments", trained)
+    command("reproduce", trained, "--data", "data")
+    assert "<script" not in (place / "compared.svg").read_text(encoding="utf-8")
+
+
+LEARNED = """
+domain Word = open
+entity Page
+predict relation has(p: Page, w: Word)
+template prior(p: Page, w: Word) over has(p, w) per w
+candidates together(p: Page, v: Word, w: Word) where v < w over has(p, v) and has(p, w) per v, w
+"""
+
+
+def test_a_learned_graph_of_such_keys(command, place):
+    rows = [{"p": f"x{k}", "w": text, "value": (k + j) % 2 == 0} for j, text in enumerate(EVIL) for k in range(8)]
+    folder = place / "learned"
+    folder.mkdir()
+    (folder / "has.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "page.csv").write_text("id\n" + "".join(f"x{k}\n" for k in range(8)))
+    (place / "learned.rcrf").write_text(LEARNED)
+    settings = ("--backend", "trmrf", "--set", "l1=0.5", "--set", "max_iterations=20")
+    command("train", "learned.rcrf", "--data", "learned", "--out", "graph-run", *settings)
+    command("graph", "graph-run", "--graphml", "g.graphml", "--picture", "g.svg")
+    # The standard's own parser, which refuses what is no XML. What it has no sign for is shown by its number.
+    nodes = {
+        node.get("id"): node for node in ElementTree.parse(place / "g.graphml").iter() if node.tag.endswith("node")
+    }
+    assert len(nodes) == len(EVIL) and "<script" not in (place / "g.svg").read_text(encoding="utf-8")
+    assert command("graph", "graph-run", "--dot").count('"') % 2 == 0
 
 
 def test_a_report_shows_texts_and_runs_nothing(command, trained, place):

@@ -8,6 +8,7 @@ close a cycle and all other conditions are left out: what is counted then is a b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -19,13 +20,26 @@ from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import EXACT, Degrees, arguments, product
 from relcrf.grounding.hubs import hub_text, worst_hub
-from relcrf.grounding.plan import Column, Compare, Condition, Plan, Scan, column_classes, columns_in, substituted
+from relcrf.grounding.plan import (
+    Column,
+    Compare,
+    Condition,
+    Plan,
+    Present,
+    Scan,
+    column_classes,
+    columns_in,
+    substituted,
+)
 
 DEFAULT_BUDGET = 100_000_000
 """Bindings that one template may have unless the user says otherwise: about a gigabyte of pair factors."""
 
 PATIENCE = 10
 """A join whose bound is beyond this many budgets is refused at once; below, its other conditions may save it."""
+
+_IN_EVERY_ROW = re.compile(r"vid|a\d+")
+"""Names of columns that miss no value: a thing's number, and the arguments of a relation."""
 
 
 @dataclass(frozen=True)
@@ -108,13 +122,19 @@ def _rows(degrees: Degrees, plan: Plan) -> tuple[int, bool]:
     left, right = condition.left, condition.right
     if not isinstance(left, Column) or not isinstance(right, Column):
         return total, False
+    is_symmetric = _is_symmetric(simple, left, right)
+    # Without a value nothing is less or other than it, nor is anything equal to it.
+    known = [Present(column) for column in (left, right) if not _IN_EVERY_ROW.fullmatch(column.name)]
+    if known:
+        simple = replace(simple, filters=(*simple.filters, *known))
+        total = _tree_rows(degrees, simple)
     same = _one_tuple(degrees, replace(simple, equalities=(*simple.equalities, (left, right))), left.alias, right.alias)
     if not _is_tree(same):
         return total, False
     apart = total - _tree_rows(degrees, same)
     if condition.operator == "!=":
         return apart, True
-    return (apart // 2, True) if _is_symmetric(simple, left, right) else (apart, False)
+    return (apart // 2, True) if is_symmetric else (apart, False)
 
 
 def _divided(plan: Plan) -> tuple[list[Condition], list[Condition]]:

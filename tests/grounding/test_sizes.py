@@ -42,6 +42,9 @@ TEMPLATES = {
     "mixed": "(e: E, f: F) where S(e, f) over e.d, f.f per f.g by S(e, f).s",
     "group": "(e: E, f: F) where e.g == f.g over e.d, f.f",
     "cross": "(e: E, f: F) where e.g < f.g over e.d, f.f",
+    "other_group": "(a: E, b: E) where a.g != b.g over a.d, b.d",
+    "lower_group": "(a: E, b: E) where a.g < b.g over a.d, b.d",
+    "linked_lower_group": "(a: E, b: E) where R(a, b) and a.g < b.g over a.d, b.d",
     "either": "(a: E, b: E) where a < b and (R(a, b) or R(b, a)) over a.d == b.d",
     "two_keys": "(a: E, b: E) where R(a, b) over a.d == b.d per a.g, b.g",
 }

@@ -37,6 +37,7 @@ from relcrf.cli.output import (
     warn,
     watching,
 )
+from relcrf.cli.time_limit import TimeOption, limited
 from relcrf.data.dataset import Dataset
 from relcrf.evaluation.comparison import PARTS, Comparison, Outcome
 from relcrf.evaluation.cross_validation import MAJORITY, Difference, with_gates
@@ -69,6 +70,7 @@ def compare(
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare backends on one grounding: held-out loss, seconds, memory, and how exact their answers are.
@@ -83,7 +85,7 @@ def compare(
     dataset = Dataset(data, memory=memory)
     plan = protocol(dataset, split, hide, folds, seed)
     saved = kept_blocks(keep)
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         gates = with_gates(names)
         grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gates)

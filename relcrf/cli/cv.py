@@ -31,6 +31,7 @@ from relcrf.cli.output import (
     watching,
 )
 from relcrf.cli.pareto import Shown
+from relcrf.cli.time_limit import TimeOption, limited, out_of_time
 from relcrf.data.dataset import Dataset
 from relcrf.data.splits import Protocol, read_hidden, read_protocol
 from relcrf.errors import Diagnostic, UsageError, listing
@@ -128,6 +129,7 @@ def cv(
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Cross-validate: hold out parts of the labels in turn, judge what is predicted, and tell what leaks.
@@ -140,7 +142,7 @@ def cv(
     dataset = Dataset(data, memory=memory)
     plan = protocol(dataset, split, hide, folds, seed)
     saved = kept_blocks(keep)
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         gates = with_gates(backends)
         grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gates)
@@ -156,7 +158,10 @@ def cv(
             )
         except KeyboardInterrupt:
             if out is not None:
-                say_error(f"interrupted; the rounds that are done are in {out}: go on with the same command")
+                kept = f"the rounds that are done are in {out}: go on with the same command"
+                if over := out_of_time(kept):
+                    raise over from None
+                say_error(f"interrupted; {kept}")
             raise
     if as_json:
         print_json({"backends": backends, **found.as_dict(), "out": None if out is None else str(out)})

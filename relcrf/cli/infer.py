@@ -17,7 +17,8 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, SetOption, note, print_json, say_error, settings, watching
+from relcrf.cli.output import JsonOption, SetOption, note, print_json, settings, watching
+from relcrf.cli.time_limit import TimeOption, end_interrupted, limited
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
 from relcrf.files import whole_path
 from relcrf.graph.conditioning import Conditioned, condition
@@ -77,6 +78,7 @@ def infer(
     setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the answer.")] = None,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if the method does not converge.")] = False,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer a question of the inference competitions (UAI) about a model and evidence.
@@ -85,7 +87,7 @@ def infer(
     """
     chosen = settings(setting)
     with _written(out) as target:
-        with watching(quiet=as_json) as watch:
+        with watching(quiet=as_json) as watch, limited(time_limit):
             watch.phase("reading the model")
             read = read_model(model)
             states = np.full(read.scopes.n_nodes, -1, dtype=np.int64)
@@ -123,8 +125,7 @@ def infer(
         )
         note(f"{method}: {answer.verdict}{part}{answer.remark}")
     if answer.verdict.status == "interrupted":
-        say_error("interrupted; the answer is what there was")
-        raise typer.Exit(130)
+        end_interrupted()
 
 
 def _exact(inference: AbstractInference, verdict: Verdict) -> int:

@@ -45,7 +45,7 @@ from relcrf.cli.output import (
     warn,
     watching,
 )
-from relcrf.cli.time_limit import TimeOption, limited, out_of_time
+from relcrf.cli.time_limit import TimeOption, end_interrupted, limited, out_of_time
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import require_writable
 from relcrf.data.splits import SplitPlan, read_split
@@ -305,7 +305,8 @@ def predict(
                 "out": str(out) if out else None,
             }
         )
-        _end_interrupted(interrupted)
+        if interrupted:
+            end_interrupted()
         return
     _note_default(hidden, split)
     note_kept(saved)
@@ -317,16 +318,8 @@ def predict(
     say(f"inferred in {found.seconds:.2f} s ({verdict})" + (f"; written to {out}" if out else ""))
     if not (verdict.is_good or interrupted):
         note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
-    _end_interrupted(interrupted)
-
-
-def _end_interrupted(interrupted: bool) -> None:
-    """The exit code of Ctrl-C, where what there was has been given."""
     if interrupted:
-        if over := out_of_time("the answer is what there was; allow more with --time"):
-            raise over
-        say_error("interrupted; the answer is what there was")
-        raise typer.Exit(130)
+        end_interrupted()
 
 
 def evaluate(
@@ -342,6 +335,7 @@ def evaluate(
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Hold out parts of the labels, each in turn, predict them, and score.
@@ -351,7 +345,7 @@ def evaluate(
     dataset = Dataset(data, memory=memory)
     plan = dataset.split_plan(split)
     saved = kept_blocks(keep)
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         if target.is_dir():
             if backend or setting:

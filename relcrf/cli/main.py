@@ -34,8 +34,8 @@ from relcrf.cli import (
     weights,
 )
 from relcrf.cli.dropped_signals import sent_again
-from relcrf.cli.output import messages, note, print_json, say_error
-from relcrf.cli.time_limit import out_of_time
+from relcrf.cli.output import complain, note, print_json, say_error
+from relcrf.cli.time_limit import INTERRUPTED, out_of_time
 from relcrf.data.store import FULL, reason
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -96,12 +96,10 @@ def _refuse(error: RelcrfError) -> NoReturn:
     """Says what is wrong, to people and with --json to machines, and ends with the error's exit code."""
     if "--json" in sys.argv:
         print_json({"errors": [d.as_dict() for d in error.diagnostics]})
-    for diagnostic in error.diagnostics:
-        messages.print(diagnostic.render() + "\n", style="red", markup=False, highlight=False, soft_wrap=True)
+    complain(error)
     sys.exit(error.exit_code)
 
 
-INTERRUPTED = 130
 UNREAD = 141
 """As of a program that the system ends because nobody reads what it writes."""
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from relcrf.data.store import DEFAULT_MEMORY
-from relcrf.errors import Diagnostic, UsageError, listing
+from relcrf.errors import Diagnostic, RelcrfError, UsageError, listing
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.saved import SavedBlocks
 from relcrf.printable import printable
@@ -107,6 +107,12 @@ def _cell(value: object, digits: int) -> Text:
 def say(text: str, style: str = "") -> None:
     """A line on standard output: no character of it is markup, or a command to the terminal."""
     console.print(printable(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def complain(error: RelcrfError) -> None:
+    """What is wrong, for people."""
+    for diagnostic in error.diagnostics:
+        messages.print(diagnostic.render() + "\n", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def say_error(text: str) -> None:

@@ -34,6 +34,7 @@ from relcrf.cli.output import (
     warn,
     watching,
 )
+from relcrf.cli.time_limit import INTERRUPTED, TimeOption, end_interrupted, limited, out_of_time
 from relcrf.data.dataset import Dataset
 from relcrf.evaluation.pareto import Point, systems, unbeaten
 from relcrf.evaluation.splits import split_by
@@ -70,6 +71,7 @@ def pareto(
     keep: KeepOption = None,
     budget: BudgetOption = BUDGET,
     memory: MemoryOption = MEMORY,
+    time_limit: TimeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Learn at several prices of a message, and show what loss each speed costs, by held-out labels.
@@ -88,7 +90,7 @@ def pareto(
     saved = kept_blocks(keep)
     points: list[Point] = []
     interrupted = False
-    with watching(quiet=as_json) as watch:
+    with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
         grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=True)
         folds = split_by(grounding, plan)
@@ -103,8 +105,10 @@ def pareto(
             if interrupted:
                 break
     if not points:
+        if over := out_of_time("no price was done; allow more with --time"):
+            raise over
         say_error("interrupted before a price was done")
-        raise typer.Exit(130)
+        raise typer.Exit(INTERRUPTED)
     if plot is not None:
         front.draw(points, plot)
     if as_json:
@@ -118,8 +122,7 @@ def pareto(
         if plot is not None:
             say(f"the plot is in {plot}")
     if interrupted:
-        say_error("interrupted; these are the prices that were done")
-        raise typer.Exit(130)
+        end_interrupted("these are the prices that were done")
 
 
 def _parts(text: str) -> list[str]:

@@ -7,12 +7,16 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from relcrf.cli.dropped_signals import sent_again
+from relcrf.cli.output import complain, say_error
 from relcrf.errors import ConvergenceError, Diagnostic, UsageError
+
+INTERRUPTED = 130
+"""The exit code of what Ctrl-C has ended."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -56,6 +60,21 @@ def limited(time: str | None) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+def end_interrupted(what: str = "the answer is what there was") -> NoReturn:
+    """Ends a command that was cut short, by Ctrl-C or by the clock, and has given what there was.
+
+    With `--json` too it says so to people alone: its one object has been printed, and says that it was interrupted.
+
+    Args:
+        what: has been given.
+    """
+    if over := out_of_time(f"{what}; allow more with --time"):
+        complain(over)
+        raise typer.Exit(over.exit_code)
+    say_error(f"interrupted; {what}")
+    raise typer.Exit(INTERRUPTED)
 
 
 def out_of_time(kept: str = "") -> ConvergenceError | None:

@@ -1,14 +1,18 @@
 """Limits of time and size: what is over them is refused or ended, and nothing is lost."""
 
 import ctypes
+import multiprocessing
 import re
 import signal
 import time
 
+import numpy as np
 import pytest
 
+from relcrf.backends.local import LocalBackend
 from relcrf.cli.dropped_signals import sent_again
 from relcrf.cli.time_limit import OutOfTime, limited, out_of_time
+from relcrf.evaluation import pareto
 from relcrf.resources import shipped
 
 MODEL = shipped("models", "webkb.rcrf")
@@ -53,6 +57,85 @@ def test_the_clock_ends_a_training_that_would_not(relcrf_, web, tmp_path):
             assert (tmp_path / "run" / "run.json").exists()
         else:
             assert (code, err.count("error["), "E436" in err, "Traceback" in err) == (4, 1, True, False), err
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """Makes the time be over when the local backend learns for the second time."""
+    fit, calls = LocalBackend.fit, []
+
+    def late(self, problem, monitor):
+        calls.append(self)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGALRM)
+        return fit(self, problem, monitor)
+
+    monkeypatch.setattr(LocalBackend, "fit", late)
+
+
+def test_a_cross_validation_whose_time_is_over_keeps_its_rounds(relcrf_, web, tmp_path, late):
+    ask = (
+        "cv",
+        MODEL,
+        "--data",
+        web,
+        "--backend",
+        "local",
+        "--folds",
+        "3",
+        "--out",
+        tmp_path / "rounds",
+        "--time",
+        "1h",
+    )
+    code, out, err = relcrf_(*ask)
+    assert (code, out, err.count("error[")) == (4, "", 1)
+    assert "E436" in err and "go on with the same command" in err
+    code, _, err = relcrf_(*ask)
+    assert code == 0 and "1 rounds were in" in err
+
+
+def test_an_evaluation_whose_time_is_over(relcrf_, web, late):
+    ask = ("evaluate", MODEL, "--data", web, "--split", "folds=2", "--backend", "local")
+    code, out, err = relcrf_(*ask, "--time", "1h")
+    assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
+    assert relcrf_(*ask, "--time", "1h")[0] == 0
+
+
+def test_prices_that_were_done_are_given(relcrf_json, web, monkeypatch):
+    point = pareto._point
+
+    def late(system, *rest):
+        if system.price:
+            signal.raise_signal(signal.SIGALRM)
+        return point(system, *rest)
+
+    monkeypatch.setattr(pareto, "_point", late)
+    ask = ("pareto", MODEL, "--data", web, "--split", "hide=0.3", "--price", "0,0.01", "--set", "max_iterations=3")
+    code, found = relcrf_json(*ask, "--time", "1h")
+    assert (code, found["interrupted"], len(found["points"])) == (4, True, 1)
+
+
+def test_a_comparison_whose_time_is_over_leaves_no_process(relcrf_, web):
+    ask = ("compare", MODEL, "--data", web, "--backends", "local,ess", "--split", "hide=0.3")
+    code, out, err = relcrf_(*ask, "--time", "0.6s")
+    assert (code, out, err.count("error["), "E436" in err) == (4, "", 1, True)
+    assert not multiprocessing.active_children()
+
+
+def test_an_inference_whose_time_is_over_gives_what_there_is(relcrf_, tmp_path):
+    rng, side = np.random.default_rng(0), 60
+    nodes = np.arange(side * side).reshape(side, side)
+    pairs = [*zip(nodes[:, :-1].flat, nodes[:, 1:].flat), *zip(nodes[:-1].flat, nodes[1:].flat)]  # noqa: B905
+    scopes = "".join(f"2 {a} {b}\n" for a, b in pairs)
+    tables = "".join(f"4 {' '.join(map(str, np.exp(rng.normal(0, 3, 4))))}\n" for _ in pairs)
+    head = f"MARKOV\n{nodes.size}\n{'2 ' * nodes.size}\n{len(pairs)}\n"
+    (tmp_path / "grid.uai").write_text(head + scopes + tables)
+    endless = ("--method", "bp", "--set", "max_iterations=100000000", "--set", "tolerance=0")
+    ask = ("infer", tmp_path / "grid.uai", "--task", "MAR", *endless, "--out", tmp_path / "grid.MAR")
+    code, _, err = relcrf_(*ask, "--time", "3s")
+    assert (code, err.count("error["), "E436" in err, "what there was" in err) == (4, 1, True, True), err
+    assert (tmp_path / "grid.MAR").read_text().startswith("MAR\n3600 2 ")
 
 
 def test_what_python_drops_comes_again():

@@ -280,6 +280,8 @@ class Dataset:
         """Adds a table, with the names of columns that a manifest gives it."""
         try:
             described = self.connection.execute(f"DESCRIBE SELECT * FROM {found.scan}").fetchall()
+        except duckdb.OutOfMemoryException:
+            raise
         except duckdb.Error as error:
             message = f"{found.place} cannot be read"
             raise DataError(Diagnostic("E204", message, DataPlace(found.place), notes=(first_line(error),))) from None

@@ -19,7 +19,7 @@ from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.grounding.ground import ground
 from relcrf.resources import shipped
 
-LITTLE, MUCH = "60MB", "4GB"
+LITTLE, MUCH = "160MB", "4GB"
 
 
 def in_files(source):

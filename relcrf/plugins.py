@@ -10,6 +10,8 @@ from typing import Any
 
 from relcrf.errors import Diagnostic, UsageError
 
+GROUPS = ("relcrf.backends", "relcrf.functions", "relcrf.readers")
+
 
 def found(find: Callable[..., Iterable[EntryPoint]], group: str) -> tuple[EntryPoint, ...]:
     """The entries of all installed packages, by name.
@@ -29,6 +31,12 @@ def _found(find: Callable[..., Iterable[EntryPoint]], group: str, path: tuple[st
 def package_of(entry: EntryPoint) -> str:
     """The name of the package that brings an entry."""
     return entry.dist.name if entry.dist else entry.value
+
+
+def versions(find: Callable[..., Iterable[EntryPoint]]) -> dict[str, str]:
+    """The version of each other package that brings something, by its name."""
+    dists = [entry.dist for group in GROUPS for entry in found(find, group) if entry.dist is not None]
+    return {dist.name: dist.version for dist in dists if dist.name != "relcrf"}
 
 
 def load(entry: EntryPoint, code: str, what: str, problem_of: Callable[[Any], str | None]) -> Any:

@@ -1,5 +1,6 @@
 """Packages of others: those of docs/extending as they stand there, and broken ones."""
 
+import json
 import runpy
 import shlex
 import shutil
@@ -48,6 +49,8 @@ def test_the_backend_of_the_docs(packages, tmp_path, monkeypatch, capsys):
     assert fits[0].predict(data).verdict.status == "exact"
     code, out, err = relcrf_command(capsys, monkeypatch, "explain", "run", "Page/p3", "--data", "web")
     assert code == 0, err
+    versions = json.loads(Path("run/manifest.json").read_text())["made_of"]["versions"]
+    assert versions["backend"] == "1.0"
 
 
 def test_the_reader_of_the_docs(packages, tmp_path, monkeypatch, capsys):

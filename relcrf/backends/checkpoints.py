@@ -18,6 +18,8 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import write_array, write_text
 from relcrf.learning.lbfgs import State
 
+FORMAT = 1
+
 SAVE_EVERY = 5.0
 """Seconds between checkpoints."""
 
@@ -49,11 +51,12 @@ class Checkpoints(Monitor):
         self.seconds: list[Seconds] = []
         self.began = _now()
         self.latest: tuple[str, State] | None = None
-        known = self.folder / "identity"
-        if known.exists() and known.read_text() != identity:
-            message = f"the interrupted run '{folder}' is of another model, other settings or other data"
+        known, mine = self.folder / "identity", f"{FORMAT} {identity}"
+        if known.exists() and (found := known.read_text()) != mine:
+            what = "another model, other settings or other data" if found.startswith(f"{FORMAT} ") else "another relcrf"
+            message = f"the interrupted run '{folder}' is of {what}"
             raise UsageError(Diagnostic("E333", message, hint="leave --resume out to begin anew"))
-        write_text(known, identity)
+        write_text(known, mine)
 
     def restore(self, stage: str) -> State | None:
         self.began = _now()

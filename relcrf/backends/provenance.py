@@ -7,13 +7,14 @@ import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from llvmlite import binding
 
+from relcrf import plugins
 from relcrf.backends.base import Problem
 from relcrf.columns.growing import part_of
 from relcrf.data.bound import Bound
@@ -75,7 +76,7 @@ class Provenance:
     Args:
         identity: the `fingerprint` of what was learned from.
         tables: those that the model reads.
-        versions: of relcrf, Python and the packages whose arithmetic it uses, and what machine it was.
+        versions: of relcrf, Python, the packages whose arithmetic it uses and those that add to it, and what machine it was.
     """
 
     identity: str
@@ -103,7 +104,8 @@ class Provenance:
 def versions() -> dict[str, str]:
     """What may change the last bits of a result."""
     machine = f"{platform.system()} {platform.machine()} {binding.get_host_cpu_name()}"
-    return {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}, "machine": machine}
+    packages = {name: version(name) for name in PACKAGES} | plugins.versions(entry_points)
+    return {"python": platform.python_version(), **packages, "machine": machine}
 
 
 def tables_of(bound: Bound) -> dict[str, Content]:

@@ -25,6 +25,8 @@ from relcrf.language.render import render
 
 FACTS = "round.json"
 
+FORMAT = 1
+
 _FIRST = ("variable", "truth", "predicted")
 """Columns before those of the probabilities; the keys come last."""
 
@@ -59,6 +61,7 @@ class AnswerFolder:
         for block in self._blocks(answers):
             self._frame(block, answers).write(partial / f"{block.name}.csv")
         facts = {
+            "format": FORMAT,
             "identity": self._identity_of(number),
             "round": answers.round,
             "attributes": list(answers.judged),
@@ -81,6 +84,8 @@ class AnswerFolder:
             return None
         try:
             facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+            if facts["format"] != FORMAT:
+                raise ValueError("another format")
             if facts["identity"] != self._identity_of(number):
                 raise ValueError("another identity")
             read = {name: self._read(path / f"{name}.csv") for name in facts["attributes"]}

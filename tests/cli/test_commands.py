@@ -382,7 +382,13 @@ def test_an_interrupted_training_goes_on(relcrf_, web, tmp_path, monkeypatch):
     assert (code, "interrupted" in err) == (3, True)
     monkeypatch.setattr(checkpoints.Checkpoints, "step", step)
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume", "--set", "l2=2")
-    assert (code, "E333" in err) == (2, True)
+    assert (code, "of another model, other settings" in err, "E333" in err) == (2, True, True)
+    identity = tmp_path / "broken.partial" / "checkpoint" / "identity"
+    mine = identity.read_text()
+    identity.write_text(f"0 {mine.split()[1]}")
+    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")
+    assert (code, "is of another relcrf" in err, "E333" in err) == (2, True, True)
+    identity.write_text(mine)
     assert relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")[0] == 0
     for name in ("weights.npy", "structure.npy", "log.jsonl", "run.json"):
         assert (whole / name).read_bytes() == (broken / name).read_bytes(), name

@@ -1,5 +1,7 @@
 """The command `relcrf cv`: its tables, its answer for machines, its files, and what it says to mistakes."""
 
+import json
+
 import pytest
 from tables import write_tables
 
@@ -96,6 +98,10 @@ def test_a_folder_of_other_answers(relcrf_, web, tmp_path):
     assert (code, err.count("error[")) == (2, 1) and "E353" in err
     code, _, err = relcrf_(*ask)
     assert code == 0 and "2 rounds were in" in err
+    facts = tmp_path / "local" / "round-01" / "round.json"
+    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 0}))
+    code, _, err = relcrf_(*ask)
+    assert (code, err.count("error["), "E353" in err) == (2, 1, True)
 
 
 def test_ctrl_c_says_how_to_go_on(relcrf_, web, tmp_path, monkeypatch):

@@ -340,7 +340,8 @@ def in_pieces(
     """
     store, graph = grounding.bound.dataset.store, grounding.graph
     what = "learning" if vectors == memory.LEARNING else "inference"
-    memory.require(min(graph.nbytes, store.n_bytes), graph.layout.size, vectors, what)
+    candidates = sum(space.nbytes for space in problem.candidates)
+    memory.require(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, vectors, what)
     if executor is None and grounding.graph.nbytes <= store.n_bytes:
         yield None
         return

@@ -29,6 +29,7 @@ from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.errors import BudgetError
 from relcrf.execution.memory import LEARNING, WORK, available
+from relcrf.graph.candidates import BYTES_OF_A_CELL
 from relcrf.grounding.ground import prepare
 from relcrf.grounding.preview import TemplatePlan
 from relcrf.grounding.preview import plan as plan_templates
@@ -106,9 +107,11 @@ def _show_memory(rows: Sequence[TemplatePlan], limit: int) -> None:
     """What learning will take, and whether there is as much."""
     own = [row for row in rows if not row.is_candidate]
     graph, weights = sum(row.bytes for row in own), sum(row.weights for row in own)
-    needed = WORK * min(graph, limit) + 8 * LEARNING * weights
+    cells = BYTES_OF_A_CELL * sum(row.cells for row in rows)
+    needed = WORK * (min(graph, limit) + cells) + 8 * LEARNING * weights
     pieces = "in one piece" if graph <= limit else f"in shards, by --memory {size(limit)},"
-    say(f"learning {pieces} takes about {size(needed)} of memory; {size(available())} are free")
+    besides = " with its candidates" if cells else ""
+    say(f"learning {pieces}{besides} takes about {size(needed)} of memory; {size(available())} are free")
 
 
 def _show_plan(rows: Sequence[TemplatePlan]) -> None:

@@ -15,6 +15,9 @@ from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.weights import WeightBlock
 
+BYTES_OF_A_CELL = 24
+"""Sample, variable and key, by key and by sample."""
+
 
 class KeyRelation(IntEnum):
     """Which keys of the two sides may be paired."""
@@ -104,6 +107,11 @@ class AbstractSpace(ABC):
     def patterns(self) -> np.ndarray:
         """What a choice of keys has weights for: indicators of joint states, row-major, shape (n_joint_states, n_weights)."""
         return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
+
+    @property
+    def nbytes(self) -> int:
+        """What the cells of its sides take, as learning looks at them."""
+        return BYTES_OF_A_CELL * sum(len(side.sample) for side in self.sides)
 
     @abstractmethod
     def keys(self, pairs: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from relcrf.data.bound import Bound, telling_failures
+from relcrf.errors import UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
@@ -16,7 +17,10 @@ from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_count, state_patterns
 from relcrf.grounding.plan import column_classes
 from relcrf.grounding.repeated import Repeated, on_one_row
+from relcrf.grounding.split import split_candidates
 from relcrf.grounding.variables import values_of
+from relcrf.model.spec import Template
+from relcrf.model.typing import Scope
 
 COUNTED = 10_000_000
 """Joins of at most so many rows are counted by running them, which takes a second; larger ones only where asked."""
@@ -31,6 +35,7 @@ class TemplatePlan:
         is_exact: whether the figures are exact, or bounds from above.
         hub: the value that its joins meet most often, as people read it; empty without a join.
         is_candidate: not a part of the model until a structure learner chooses from it.
+        cells: of candidates, the literals that are held in the place of the factors: one for each key and sample.
         rows: where the factors are the same for every row of a table, its number of rows; `bytes` are those of one row.
     """
 
@@ -42,6 +47,7 @@ class TemplatePlan:
     is_exact: bool
     hub: str = ""
     is_candidate: bool = False
+    cells: int = 0
     rows: int = 1
 
     @property
@@ -111,8 +117,19 @@ def _plan_one(
         size.is_exact,
         hub_text(bound, hub) if hub else "",
         lowered.template.is_candidate,
+        _cells(degrees, lowered.template) if lowered.template.is_candidate else 0,
         rows,
     )
+
+
+def _cells(degrees: Degrees, template: Template) -> int:
+    """The cells of the sides of candidates, or a bound from above; 0 where no backend could choose from them (E391)."""
+    facts = facts_of(degrees.bound)
+    try:
+        sides = split_candidates(template, Scope(facts.spec, template.parameters, template.where)).sides
+    except UsageError:
+        return 0
+    return sum(measure(degrees, lower_template(side, facts).plan).bindings for side in sides)
 
 
 def _most_keys(bound: Bound, lowered: LoweredTemplate, bindings: int) -> int:

@@ -47,6 +47,14 @@ def test_every_pair_is_what_the_template_grounds_into(ground, name):
     assert factors(grounding.with_chosen({name: texts}), name) == factors(expanded, name)
 
 
+def test_the_plan_tells_the_cells(ground):
+    grounding, _ = ground
+    told = {row.name: row.cells for row in relcrf.parse(TEXT).plan(relcrf.Dataset(traits_world()))}
+    held = {space.pairs.name: sum(len(side.sample) for side in space.pairs.sides) for space in grounding.candidates}
+    assert all(told[name] >= cells > 0 for name, cells in held.items())
+    assert told["traits"] == held["traits"] and not told["trait_prior"]
+
+
 def test_some_pairs_keep_their_order_and_strangers_their_place(ground):
     grounding, expanded = ground
     keys = (("rich", "aids"), ("nowhere", "trades"), ("big", "visits"))

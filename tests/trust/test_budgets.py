@@ -8,10 +8,13 @@ import time
 
 import numpy as np
 import pytest
+from traits import TEXT, traits_world
 
+import relcrf
 from relcrf.backends.local import LocalBackend
 from relcrf.cli.dropped_signals import sent_again
 from relcrf.cli.time_limit import OutOfTime, limited, out_of_time
+from relcrf.errors import UsageError
 from relcrf.evaluation import pareto
 from relcrf.resources import shipped
 
@@ -195,6 +198,19 @@ def test_what_would_be_killed_is_refused(relcrf_, web, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available", lambda: 1000)
     code, _, err = relcrf_("predict", tmp_path / "run", "--data", web)
     assert (code, err.count("error["), "E435" in err) == (2, 1, True)
+
+
+def test_candidates_take_memory_where_a_backend_chooses_from_them(monkeypatch):
+    from relcrf.execution import memory
+
+    model = relcrf.parse(TEXT)
+    grounding = model.ground(relcrf.Dataset(traits_world()))
+    cells = sum(space.pairs.nbytes for space in grounding.candidates)
+    there = memory.WORK * (grounding.graph.nbytes + cells) + 8 * memory.LEARNING * grounding.graph.layout.size
+    monkeypatch.setattr(memory, "available", lambda: there - 1)
+    with pytest.raises(UsageError, match="E435"):
+        relcrf.api.fit(model, grounding, "trmrf")
+    relcrf.api.fit(model, grounding, "pseudo", max_iterations=2)
 
 
 def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):

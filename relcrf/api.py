@@ -64,6 +64,7 @@ from relcrf.language.parse import read
 from relcrf.language.render import render
 from relcrf.model.spec import ModelSpec
 from relcrf.prediction import Prediction as Prediction
+from relcrf.resources import shipped
 from relcrf.shown import ShownFit
 from relcrf.text.highlight import as_html
 from relcrf.watching import watching
@@ -79,11 +80,20 @@ def load(path: str | os.PathLike[str]) -> Model:
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         message = f"the model '{path}' cannot be read: {(error.strerror or str(error)).lower()}"
-        raise ModelError(Diagnostic("E004", message, hint="name a .rcrf file")) from None
+        own = _shipped_model(Path(path).name)
+        hint = f"relcrf brings a model of that name: {own}" if own else "name a .rcrf file"
+        raise ModelError(Diagnostic("E004", message, hint=hint)) from None
     except UnicodeDecodeError as error:
         message = f"the model '{path}' is no UTF-8 text: byte {error.start} is wrong"
         raise ModelError(Diagnostic("E004", message, hint="save it as UTF-8")) from None
     return parse(text, str(path), Path(path).parent)
+
+
+def _shipped_model(name: str) -> Path | None:
+    try:
+        return shipped("models", name)
+    except FileNotFoundError:
+        return None
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model:

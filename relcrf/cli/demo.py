@@ -12,12 +12,18 @@ from relcrf.cli.output import JsonOption, console, print_json, say, table, watch
 from relcrf.data.frame import Frame
 from relcrf.demo.picture import as_text, counts, draw
 from relcrf.demo.run import run_split
+from relcrf.files import write_text
+from relcrf.resources import shipped
+
+MODEL = "digits.rcrf"
 
 
 def demo(
     splits: Annotated[int, typer.Option(min=1, help="How many seeded splits.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first split; the next ones count up.")] = 0,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture and the tables.")] = Path("demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the picture, the tables and the model.")] = Path(
+        "demo"
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Label 1,697 handwritten digits from 100: a classifier alone, and with the relations.
@@ -35,6 +41,7 @@ def demo(
             Frame(result.digits.table()).write(folder / "image.parquet")
         first = results[0]
         draw(first, out / "changes.png")
+        write_text(out / MODEL, shipped("models", MODEL).read_text(encoding="utf-8"))
     if as_json:
         print_json(
             {
@@ -68,5 +75,5 @@ def demo(
         f"[bold]Split {first.seed}:[/] {corrected} digits corrected by their neighbours, {spoilt} made wrong."
     )
     folder = out / f"split{seed}"
-    say(f"The picture is {out / 'changes.png'}; the tables are in {out}/. Now try:")
-    say(f"  relcrf evaluate models/digits.rcrf --data {folder} --split part --hold rest")
+    say(f"The picture is {out / 'changes.png'}; the tables and the model are in {out}/. Now try:")
+    say(f"  relcrf evaluate {out / MODEL} --data {folder} --split part --hold rest")

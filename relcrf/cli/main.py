@@ -36,7 +36,7 @@ from relcrf.cli import (
 from relcrf.cli.dropped_signals import sent_again
 from relcrf.cli.output import complain, note, print_json, say_error
 from relcrf.cli.time_limit import INTERRUPTED, out_of_time
-from relcrf.data.store import FULL, reason
+from relcrf.data.store import FULL, reason, too_little_memory
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
 
@@ -167,12 +167,7 @@ def _run() -> None:
         _end_quietly()
         sys.exit(INTERRUPTED)
     except duckdb.OutOfMemoryException as error:
-        hint = "give DuckDB more with --memory, or narrow the template that was being grounded"
-        _refuse(
-            UsageError(
-                Diagnostic("E315", "the memory limit is too low for these tables", hint=hint, notes=(_line(error),))
-            )
-        )
+        _refuse(too_little_memory(error))
     except BrokenPipeError:
         raise
     except duckdb.IOException as error:

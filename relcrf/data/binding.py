@@ -43,7 +43,8 @@ def bind(spec: ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, 
     Raises:
         DataError: with every mistake that was found in the tables.
     """
-    return _Binder(Bound(spec, dataset), vocabulary or {}).run()
+    with dataset.store.telling_failures():
+        return _Binder(Bound(spec, dataset), vocabulary or {}).run()
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_serve
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import Query, run_queries
 from relcrf.data.splits import SplitPlan, read_split
-from relcrf.data.store import DEFAULT_MEMORY, Store, first_line
+from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, too_little_memory
 from relcrf.data.store import quoted as quoted
 from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing, suggestion
@@ -280,8 +280,8 @@ class Dataset:
         """Adds a table, with the names of columns that a manifest gives it."""
         try:
             described = self.connection.execute(f"DESCRIBE SELECT * FROM {found.scan}").fetchall()
-        except duckdb.OutOfMemoryException:
-            raise
+        except duckdb.OutOfMemoryException as error:
+            raise too_little_memory(error) from None
         except duckdb.Error as error:
             message = f"{found.place} cannot be read"
             raise DataError(Diagnostic("E204", message, DataPlace(found.place), notes=(first_line(error),))) from None

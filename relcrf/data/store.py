@@ -73,11 +73,17 @@ def first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
 
 
+def too_little_memory(error: duckdb.OutOfMemoryException) -> UsageError:
+    """E315, of what DuckDB could not move to files."""
+    hint = "give DuckDB more with --memory, or narrow the template that was being grounded"
+    message = "the memory limit is too low for these tables"
+    return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
+
+
 _NOT_OF_FILES = (
     duckdb.BinderException,
     duckdb.CatalogException,
     duckdb.InterruptException,
-    duckdb.OutOfMemoryException,
     duckdb.ParserException,
     duckdb.SyntaxException,
     NotImplementedError,
@@ -94,10 +100,12 @@ def reading(place: str) -> Iterator[None]:
         place: of the table, as messages call it.
 
     Raises:
-        DataError: E204.
+        DataError: E204. UsageError: where memory is too little (E315).
     """
     try:
         yield
+    except duckdb.OutOfMemoryException as error:
+        raise too_little_memory(error) from None
     except (
         duckdb.Error,
         RuntimeError,
@@ -239,14 +247,20 @@ class Store:
 
     @contextmanager
     def telling_failures(self) -> Iterator[None]:
-        """What a function of another package raised in a query is raised as it was, and not as DuckDB says it."""
+        """What a function of another package raised in a query is raised as it was, and not as DuckDB says it.
+
+        Raises:
+            UsageError: where memory is too little (E315).
+        """
         try:
             yield
-        except Exception:
+        except Exception as error:
             if self._failures:
                 failure = self._failures[0]
                 self._failures.clear()
                 raise failure from failure.__cause__
+            if isinstance(error, duckdb.OutOfMemoryException):
+                raise too_little_memory(error) from None
             raise
 
     def add_frame(self, frame: Any) -> str:

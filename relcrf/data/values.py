@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from relcrf.data.store import Store, first_line, quoted
+from relcrf.data.store import Store, first_line, quoted, too_little_memory
 from relcrf.errors import DataError, DataPlace, Diagnostic
 
 
@@ -66,8 +66,8 @@ def add_columns(name: str, columns: Mapping[str, Any], store: Store) -> str:
         lists = [v.tolist() if isinstance(v, np.ndarray) else list(v) for v in columns.values()]
         selected = ", ".join(f"unnest(?) AS {quoted(str(column))}" for column in columns)
         return store.add_query(f"SELECT {selected}", lists)
-    except duckdb.OutOfMemoryException:
-        raise
+    except duckdb.OutOfMemoryException as error:
+        raise too_little_memory(error) from None
     except (duckdb.Error, TypeError, ValueError) as error:
         message = f"table '{name}' has a value that no column can hold"
         hint = "numbers, texts, truth values, dates and lists of them"

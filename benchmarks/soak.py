@@ -3,7 +3,7 @@
     python benchmarks/soak.py
 
 A `Predictor` is asked about one page at a time, `Fit.predict` about a whole web. Memory is what the process holds in RAM after
-collecting garbage; growth is that of the last nine tenths of the calls, when all caches are full.
+collecting garbage, told after each tenth of the calls; growth is that of the last half, when all caches are full.
 """
 
 from __future__ import annotations
@@ -31,22 +31,19 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
-def soaked(call: Callable[[int], object], calls: int) -> tuple[int, int, float]:
-    """Memory after a tenth of the calls and after all of them, and seconds of all."""
-    began = time.perf_counter()
-    for k in range(calls // 10):
+def soaked(call: Callable[[int], object], calls: int) -> tuple[list[float], float]:
+    """Memory in MiB after each tenth of the calls, and seconds of all."""
+    began, held = time.perf_counter(), []
+    for k in range(calls):
         call(k)
-    early = resident()
-    for k in range(calls // 10, calls):
-        call(k)
-    return early, resident(), time.perf_counter() - began
+        if (k + 1) % (calls // 10) == 0:
+            held.append(resident() / 2**20)
+    return held, time.perf_counter() - began
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--calls", type=int, default=10_000, help="of the Predictor, and a tenth as many of Fit.predict"
-    )
+    parser.add_argument("--calls", type=int, default=10_000, help="of each, at least 10")
     parser.add_argument("--quick", action="store_true", help="500 calls")
     chosen = parser.parse_args()
     calls = 500 if chosen.quick else chosen.calls
@@ -64,14 +61,13 @@ def main() -> None:
             words = [{"page": "new", "word": f"w{(k + j) % 90:02d}"} for j in range(8)]
             return predictor.predict({**tables, "page_words": words}, "Page.category")
 
-        table, answer = Table("", "calls", "MiB after a tenth", "MiB at the end", "seconds"), {}
-        for name, call, n in (
-            ("predictor", ask, calls),
-            ("predict", lambda k: fit.predict(data), max(calls // 10, 20)),
-        ):
-            early, late, seconds = soaked(call, n)
-            table.add_row(name, f"{n:,}", f"{early / 2**20:.1f}", f"{late / 2**20:.1f}", f"{seconds:.1f}")
-            answer[name] = {"calls": n, "growth_mib": (late - early) / 2**20, "seconds": seconds}
+        table, answer = Table("", "calls", "MiB after each tenth", "growth", "seconds"), {}
+        for name, call in (("predictor", ask), ("predict", lambda k: fit.predict(data))):
+            held, seconds = soaked(call, calls)
+            growth = held[9] - held[4]
+            shown = " ".join(f"{mib:.0f}" for mib in held)
+            table.add_row(name, f"{calls:,}", shown, f"{growth:+.1f} MiB", f"{seconds:.0f}")
+            answer[name] = {"calls": calls, "growth_mib": growth, "seconds": seconds, "mib": held}
     Console().print(table)
     print(json.dumps(answer))
 

@@ -55,7 +55,7 @@ def test_wrong_settings(relcrf_, run, web, setting, code):
 def test_ctrl_c_gives_what_there_is(run, web, tmp_path):
     out = tmp_path / "found.csv"
     command = [sys.executable, "-m", "relcrf.cli.main", "predict", run, "--data", web, "--out", out]
-    command += ["--set", "inference=gibbs", "--set", "sweeps=5000000"]
+    command += ["--set", "inference=gibbs", "--set", "sweeps=30000000"]
     for patience in (
         8,
         30,

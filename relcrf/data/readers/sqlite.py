@@ -49,7 +49,7 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[Fo
                 raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", place, hint))
             chosen = names if table is None else [table]
             return [Found(t, f"{path}, table '{t}'", _copy(database, t, store)) for t in chosen]
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may name what is no text
         raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
 
 

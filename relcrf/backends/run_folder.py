@@ -28,6 +28,7 @@ from relcrf.files import put_in_place, remove_folder, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
+from relcrf.language.check import require_valid
 from relcrf.language.parse import parse
 from relcrf.language.render import render
 from relcrf.learning.histogram import Histogram
@@ -138,7 +139,7 @@ def load(folder: Path) -> LearnedModel:
     """Reads a run folder.
 
     Raises:
-        DataError: where it is none, unfinished, of a later version, or damaged.
+        DataError: where it is none, unfinished, of a later version, or damaged. ModelError: where its model is wrong.
     """
     if not (folder / "run.json").is_file():
         hint = "a run folder is what 'relcrf train' writes"
@@ -160,6 +161,7 @@ def load(folder: Path) -> LearnedModel:
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
         path = own_file(folder, "model.rcrf")
         spec = parse(path.read_text(encoding="utf-8"), str(path))
+        require_valid(spec)
         vectors = {}
         for name in sorted({"weights", *run["vectors"]} | ({"gates"} if gates else set())):
             path = own_file(folder, f"{name}.npy")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from relcrf.errors import Diagnostic, UsageError, listing, suggestion
+from contextlib import suppress
+
+from relcrf.errors import Diagnostic, RelcrfError, UsageError, listing, suggestion
 from relcrf.grounding.grounding import Grounding
 
 
@@ -10,7 +12,7 @@ def variable_of(grounding: Grounding, text: str) -> int:
     """The variable that a text names.
 
     After a slash comes the thing's key as it is, whatever is in it, or the tuple's arguments; an attribute behind a dot is
-    needed where several are predicted.
+    needed where several are predicted. A key that ends like the attribute is taken for one where there is no shorter one.
 
     Raises:
         UsageError: where there is none, or where several could be meant.
@@ -31,4 +33,11 @@ def variable_of(grounding: Grounding, text: str) -> int:
         raise UsageError(Diagnostic("E310", f"'{text}' does not say which attribute", hint=hint))
     (block,) = named or mine
     key = rest.removesuffix(f".{block.attribute}") if named else rest
-    return grounding.variable(block.spell((key,)))
+    try:
+        return grounding.variable(block.spell((key,)))
+    except RelcrfError:
+        if not named or len(mine) > 1:
+            raise
+        with suppress(RelcrfError):  # a key that itself ends like the attribute
+            return grounding.variable(block.spell((rest,)))
+        raise

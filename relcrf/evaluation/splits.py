@@ -174,7 +174,8 @@ def _numbered(plan: Protocol, fold: np.ndarray) -> Split:
 def _require_parts(folds: int, there: int, what: str) -> None:
     if there < folds:
         message = f"{folds} folds cannot be made of {there} {what}"
-        raise DataError(Diagnostic("E352", message, hint="give fewer --folds, or take another --split"))
+        fewer = "give fewer --folds" if there > 1 else "label more things"
+        raise DataError(Diagnostic("E352", message, hint=f"{fewer}, or take another --split"))
 
 
 def _strata(grounding: Grounding, of: str | None) -> np.ndarray:

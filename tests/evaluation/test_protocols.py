@@ -173,6 +173,13 @@ def test_what_cannot_be_divided(grounding, plan, code):
         rounds_of(grounding, plan)
 
 
+def test_of_one_label_no_folds_are_made():
+    model = relcrf.parse("entity E { predict d : bool } template t(e: E) over e.d")
+    one = model.ground(relcrf.Dataset({"e": {"id": [1, 2], "d": [True, None]}}))
+    with pytest.raises(DataError, match="label more things"):
+        rounds_of(one, DrawnSplit("random", 2))
+
+
 def test_an_attribute_that_is_not_predicted(grounding):
     with pytest.raises(UsageError, match="E310"):
         rounds_of(grounding, ShareSplit(0.1, "Colours"))

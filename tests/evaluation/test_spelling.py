@@ -1,0 +1,33 @@
+"""Variables by what people call them, keys that look like attributes among them."""
+
+import pytest
+
+import relcrf
+from relcrf.errors import RelcrfError
+from relcrf.evaluation.spelling import variable_of
+
+
+def grounding(keys, more=""):
+    model = relcrf.parse(f"entity Page {{ predict topic : bool {more} }} template t(p: Page) over p.topic")
+    columns = {"id": keys, "topic": [True] * len(keys)} | ({"kind": [True] * len(keys)} if more else {})
+    return model.ground(relcrf.Dataset({"page": columns}))
+
+
+def test_a_key_that_ends_like_the_attribute():
+    found = grounding(["x.topic", "y", "y.topic", "a/b"])
+    assert found.label(variable_of(found, "Page/x.topic")) == "Page(x.topic).topic"
+    assert found.label(variable_of(found, "Page/y.topic")) == "Page(y).topic"
+    assert found.label(variable_of(found, "Page/y.topic.topic")) == "Page(y.topic).topic"
+    assert found.label(variable_of(found, "Page/a/b")) == "Page(a/b).topic"
+    for name in ("Page/nobody", "Page/nobody.topic"):
+        with pytest.raises(RelcrfError, match="nobody"):
+            variable_of(found, name)
+
+
+def test_of_several_attributes_one_is_named():
+    found = grounding(["x.topic", "y"], "predict kind : bool")
+    assert found.label(variable_of(found, "Page/y.kind")) == "Page(y).kind"
+    for name in ("Page/x.topic", "Page/y"):
+        with pytest.raises(RelcrfError):
+            variable_of(found, name)
+    assert found.label(variable_of(found, "Page/x.topic.kind")) == "Page(x.topic).kind"

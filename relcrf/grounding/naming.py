@@ -47,6 +47,10 @@ def find_variable(bound: Bound, blocks: Sequence[VariableBlock], text: str) -> i
     block = next((b for b in blocks if closing and b.name == name), None)
     if block is None:
         raise _unknown(text, suggestion(name, [b.name for b in blocks]) or _example(bound, blocks))
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are no text, as no key is
+        raise _unknown(text, _example(bound, blocks)) from None
     readings = list(_readings(inside, len(block.sorts)))
     found = {_variable(bound, block, arguments) for arguments in readings} - {None}
     if len(found) > 1:

@@ -33,12 +33,17 @@ def require_writable(path: Path) -> None:
     """Refuses a path that `Frame.write` could not write, before any work is done; makes its folder.
 
     Raises:
-        UsageError: for an ending that is none of the known ones, a path that is a folder, or Arrow without its package.
+        UsageError: for an ending that is none of the known ones, a path that is a folder or no text, or Arrow without its
+            package.
     """
     known = (*_COPIES, *_ARROW)
     if path.suffix not in known:
         message = f"'{path}' ends in none of {listing(known)}"
         raise UsageError(Diagnostic("E312", message, hint="choose one of these endings"))
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UsageError(Diagnostic("E312", f"'{path}' is no UTF-8 text", hint="choose another name")) from None
     if path.is_dir():
         raise UsageError(Diagnostic("E312", f"'{path}' is a folder", hint="name a file"))
     if path.suffix in _ARROW:

@@ -287,6 +287,7 @@ SECRET = "id,word\n1,secret\n"
         "SELEC 1",
         "SELECT nothing FROM page",
         "",
+        f"SELECT {'(' * 300}1{')' * 300}",
     ],
 )
 def test_sql_reaches_the_manifests_tables_alone(folder, tmp_path, sql):

@@ -329,8 +329,11 @@ def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None])
     """From its plain form; the keys of each template beside it.
 
     Raises:
-        ValueError: where templates and blocks of weights are of different sizes.
+        ValueError: where templates and blocks of weights are of different sizes. TypeError: where a size is no whole number.
     """
+    for block in facts["blocks"]:
+        for size in ("n_features", "n_patterns"):
+            _whole(block[size])
     layout = WeightLayout(tuple(WeightBlock(**block) for block in facts["blocks"]))
     templates = tuple(_template(template, own) for template, own in zip(facts["templates"], keys, strict=True))
     for info, block in zip(templates, layout.blocks, strict=True):
@@ -343,8 +346,14 @@ def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None])
 def _template(facts: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:
     dictionary = KeyDictionary(keys["domain"], tuple(_texts(v) for v in keys["values"])) if keys else None
     return TemplateInfo(
-        facts["name"], _texts(facts["features"]), _texts(facts["patterns"]), dictionary, int(facts["bindings"])
+        facts["name"], _texts(facts["features"]), _texts(facts["patterns"]), dictionary, _whole(facts["bindings"])
     )
+
+
+def _whole(value: Any) -> int:
+    if type(value) is not int:  # and no truth value
+        raise TypeError(f"{value!r} instead of a whole number")
+    return value
 
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:

@@ -133,6 +133,16 @@ def test_a_run_folder_with_a_file_that_is_too_deep_or_too_large(run, name, conte
     assert refused(lambda: call(run)) == ("E335" if "format" in str(content) else "E336")
 
 
+@pytest.mark.parametrize("wrong", [1.0, True, "1", None])
+@pytest.mark.parametrize("place", [("blocks", "n_features"), ("blocks", "n_patterns"), ("templates", "bindings")])
+def test_a_run_folder_whose_sizes_are_no_whole_numbers(run, place, wrong):
+    facts = json.loads((run / "run.json").read_text())
+    part, key = place
+    facts[part][0][key] = type(wrong)(facts[part][0][key]) if isinstance(wrong, float | str) else wrong
+    (run / "run.json").write_text(json.dumps(facts))
+    assert refused(lambda: relcrf.load_fit(run)) == "E336"
+
+
 def test_weights_that_are_no_numbers_predict_nothing(run):
     np.save(run / "weights.npy", np.full_like(np.load(run / "weights.npy"), np.nan))
     fit = relcrf.load_fit(run)

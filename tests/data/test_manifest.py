@@ -205,7 +205,20 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
             "sets sslkey",
             "postgresql://",
         ),
-        ("[tables.page]\npostgres = 'postgresql:///d?host=/tmp'\n", "E232", 2, "a socket's folder", "postgresql://"),
+        *(
+            (f"[tables.page]\npostgres = '{url}'\n", "E232", 2, message, "postgresql://")
+            for url, message in (
+                ("postgresql:///d?host=/tmp", "a socket's folder"),
+                ("postgresql://%2Ftmp/d", "a socket's folder"),
+                ("postgresql://127.0.0.1:1,%2Ftmp/d", "a socket's folder"),
+                ("postgresql://127.0.0.1:1,%40name/d", "a socket's folder"),
+                ("postgresql:///d", "leaves out a host"),
+                ("postgresql://", "leaves out a host"),
+                ("postgresql://ann@:5432/d", "leaves out a host"),
+                ("postgresql://127.0.0.1:1,/d", "leaves out a host"),
+                ("postgresql://127.0.0.1:1/d?host=", "leaves out a host"),
+            )
+        ),
         (
             "[tables.page]\npostgres = 'postgresql://h/d'\nsql = 'SELECT 1'\ntable = 'x'\n",
             "E232",

@@ -41,8 +41,11 @@ def require_harmless(url: str) -> str | None:
     more = [name for name in settings if name not in _HARMLESS]
     if more:
         return f"the URL sets {listing(more)}, which a manifest may not"
-    if str(settings.get("host", "")).startswith(("/", "@")):
+    hosts = str(settings.get("host", "")).split(",")  # libpq tries one after the other
+    if any(host.startswith(("/", "@")) for host in hosts):
         return "the URL names a socket's folder, which a manifest may not"
+    if not all(hosts):
+        return "the URL leaves out a host, which asks for a socket of this machine; a manifest may not"
     return None
 
 

@@ -168,7 +168,7 @@ class Dataset:
     def _add_path(self, path: Path) -> None:
         if path.is_dir():
             listed = path / manifest.FILE_NAME
-            if listed.is_file():
+            if os.path.lexists(listed):
                 self._add_manifest(listed)
             else:
                 self._add_folder(path)

@@ -115,6 +115,8 @@ def read_manifest(path: Path) -> Manifest:
         DataError: with every mistake and its line.
     """
     try:
+        if path.exists() and not path.is_file():  # a pipe, say, which would be waited for
+            raise OSError("it is no file")
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         message = f"the manifest '{path}' is no UTF-8 text: byte {error.start} is wrong"

@@ -221,6 +221,17 @@ def test_a_dataset_with_a_pipe_or_a_link_to_itself(tmp_path):
             assert refused(lambda: relcrf.Dataset(tmp_path)) == "E203"
 
 
+def test_a_manifest_that_is_no_file_is_not_passed_over(tmp_path):
+    (tmp_path / "page.csv").write_text("id,good,size\n1,true,1\n")
+    manifest = tmp_path / "dataset.toml"
+    with unread_pipe(manifest):
+        assert refused(lambda: relcrf.Dataset(tmp_path)) == "E230"
+    for target in ("dataset.toml", "nowhere.toml"):
+        manifest.symlink_to(target)
+        assert refused(lambda: relcrf.Dataset(tmp_path)) == "E230"
+        manifest.unlink()
+
+
 def test_kept_blocks_that_would_be_read_beyond_their_arrays(tmp_path):
     data = relcrf.Dataset({"page": {"id": [1, 2, 3], "good": [True, False, None], "size": [0.5, 1.0, 2.0]}})
     model = relcrf.parse(MODEL)

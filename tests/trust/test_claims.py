@@ -27,7 +27,9 @@ def train(relcrf_, web, tmp_path):
 
 
 def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("timings.json", "manifest.json")}
+    return {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("timings.json", "manifest.json")
+    }
 
 
 def test_links_that_were_laid_out_are_not_followed(tmp_path):

@@ -306,12 +306,15 @@ def own_file(folder: Path, name: str) -> Path:
     """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
 
     Raises:
-        DataError: where it leads out of the folder.
+        DataError: where it leads out of the folder or to nowhere, or is a pipe or a device, which a reader may wait for.
     """
     path = folder / name
-    if path.resolve().parent != folder.resolve():
+    real = os.path.realpath(path)
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # still a link: to itself
         message = f"'{name}' leads out of the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataPlace(str(path)), "train again, or copy the file there"))
+    if path.exists() and not path.is_file():
+        raise corrupt(path, ValueError("it is no file"))
     return path
 
 

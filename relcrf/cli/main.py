@@ -94,10 +94,21 @@ def _main(
 
 def _refuse(error: RelcrfError) -> NoReturn:
     """Says what is wrong, to people and with --json to machines, and ends with the error's exit code."""
-    if "--json" in sys.argv:
-        print_json({"errors": [d.as_dict() for d in error.diagnostics]})
+    try:
+        if "--json" in sys.argv:
+            print_json({"errors": [d.as_dict() for d in error.diagnostics]})
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:  # of a full disk, say: people are told all the same
+        _drop_output()
     complain(error)
     sys.exit(error.exit_code)
+
+
+def _drop_output() -> None:
+    """What nobody can be given goes nowhere, so that Python does not try it once more while it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 UNREAD = 141
@@ -127,9 +138,8 @@ def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
     try:
         _run()
-        sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(UNREAD)
     except SystemExit as end:
         # Where nobody reads the output any more (`| head`), rich and typer end with 1, as relcrf never does.
@@ -147,6 +157,7 @@ def _run() -> None:
                     _refuse(over)
                 _end_quietly()
             sys.exit(code)
+        sys.stdout.flush()
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "relcrf"

@@ -154,6 +154,40 @@ def test_output_that_nobody_reads(web):
     assert ended == dict.fromkeys(started, ("", 141))
 
 
+def in_shell(redirection, *words):
+    """Starts the command with its streams as a shell redirects them."""
+    line = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "relcrf", *words]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_streams_that_are_closed(tmp_path):
+    started = [
+        (in_shell(">&-", "--version"), (0, "", "")),
+        (in_shell(">&-", "check", str(MODEL), "--json"), (0, "", "")),
+        (in_shell("<&- >&- 2>&-", "check", str(tmp_path / "nowhere.rcrf")), (2, "", "")),
+    ]
+    for process, expected in started:
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == expected
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_behind_the_output(tmp_path):
+    """One diagnostic, whichever of the output's words could not be written."""
+    missing = str(tmp_path / "nowhere.rcrf")
+    started = [
+        (in_shell("> /dev/full", *words), code)
+        for words, code in (
+            (["--version"], "E314"),
+            (["check", str(MODEL), "--json"], "E314"),
+            (["check", missing, "--json"], "E004"),
+        )
+    ]
+    for process, code in started:
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err.count("error[")) == (2, 1) and err.startswith(f"error[{code}]"), err
+
+
 def test_a_cross_product_is_stopped_by_the_budget(relcrf_, web, tmp_path):
     model = tmp_path / "cross.rcrf"
     model.write_text(MODEL.read_text() + "\ntemplate every(a: Page, b: Page)\n    over a.category == b.category\n")
@@ -249,6 +283,7 @@ def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
             "E371",
         ),
         (("plan", MODEL, "--data", "WEB", "--memory", "much"), 2, "E311"),
+        (("plan", MODEL, "--data", "WEB", "--memory", f"{'9' * 400}GB"), 2, "E311"),
         (("plan", MODEL), 2, "--data"),
         (("fly",), 2, "fly"),
     ],

@@ -12,6 +12,8 @@ import pytest
 from tables import small_web
 
 from relcrf.backends.provenance import hashes
+from relcrf.cli.learn import executor
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.resources import shipped
 
 MODEL = shipped("models", "webkb.rcrf")
@@ -119,3 +121,55 @@ def test_a_changed_file_is_noticed(relcrf_, tmp_path):
     (tmp_path / "run" / "weights.npy").write_bytes(weights)
     code, _, err = relcrf_("predict", tmp_path / "run", "--data", data)
     assert (code, "E336" in err, "weights.npy" in err) == (3, True, True)
+
+
+@pytest.fixture
+def of_a_stranger(relcrf_, web, tmp_path):
+    """Makes a run whose manifest says something else of how it was asked for."""
+
+    def make(**said):
+        run = tmp_path / "stranger"
+        if not run.exists():
+            assert relcrf_("train", MODEL, "--data", web, "--out", run, "--set", "max_iterations=3")[0] == 0
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["made_of"]["protocol"] |= said
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        return run
+
+    return make
+
+
+def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger, monkeypatch):
+    masters = []
+
+    def connect(master, **_):
+        masters.append(master)
+        raise UsageError(Diagnostic("E361", "no Spark in this test"))
+
+    monkeypatch.setattr("relcrf.grounding.engines.choice.demand_spark", lambda: None)
+    for module in ("relcrf.grounding.engines.choice", "relcrf.cli.learn"):
+        monkeypatch.setattr(f"{module}.spark_session", connect)
+    for master in ("spark://203.0.113.7:7077", "k8s://https://203.0.113.7", "localhost:7077", "local[99999999]", ""):
+        run = of_a_stranger(master=master)
+        code, out, err = relcrf_("reproduce", run, "--data", web)
+        assert (code, out, err.count("error["), "E424" in err, "--master" in err) == (2, "", 1, True, True)
+    assert not masters
+    relcrf_("reproduce", of_a_stranger(master="spark://203.0.113.7:7077"), "--data", web, "--master", "")
+    assert masters.pop() == ""
+    for ask, used in ((("--master", "spark://mine:7077"), "spark://mine:7077"), ((), "local[2]")):
+        run = of_a_stranger(master="local[2]")
+        code, _, err = relcrf_("reproduce", run, "--data", web, *ask)
+        assert (code, "E361" in err, masters.pop()) == (2, True, used)
+
+
+def test_a_run_folder_asks_for_no_more_processes_than_there_are_cores(relcrf_, web, of_a_stranger, monkeypatch):
+    asked = []
+    monkeypatch.setattr("relcrf.cli.reproduce.executor", lambda *how: asked.append(how) or executor(0, None))
+    run = of_a_stranger(workers=10**9, memory="nonsense")
+    code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB")
+    assert code == 0, err
+    code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB", "--workers", "3")
+    assert code == 0, err
+    assert asked == [(os.cpu_count(), None), (3, None)]
+    code, _, err = relcrf_("reproduce", run, "--data", web)
+    assert (code, err.count("error["), "nonsense" in err) == (2, 1, True)

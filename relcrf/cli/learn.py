@@ -163,7 +163,7 @@ def train(
             watch.phase("selecting settings")
             selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
             chosen |= selected.settings
-        identity = fingerprint(loaded.text, backend, chosen, problem)
+        identity = fingerprint(loaded.text, backend, chosen, problem, grounding)
         partial = run_folder.prepare(out, resume=resume)
         monitor = Checkpoints(partial, identity, watch.step)
         try:

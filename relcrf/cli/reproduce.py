@@ -119,10 +119,11 @@ def _trained(
     dataset.split = None if asked.split is None else read_split(asked.split)
     hidden = hidden_labels(grounding, None, asked.hold)
     problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
-    identity = fingerprint(model.text, former.backend, former.settings, problem)
+    identity = fingerprint(model.text, former.backend, former.settings, problem, grounding)
     provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))
-    if identity != made_of.identity:
-        changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
+    changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
+    comparable = made_of.versions.get("duckdb") == versions()["duckdb"]
+    if identity != made_of.identity or (changed and comparable):
         what = f": {listing(changed)} changed" if changed else ""
         message = f"these are not the data that '{run}' was learned from{what}"
         raise DataError(Diagnostic("E431", message, hint="name the same tables with --data; see manifest.json"))

@@ -11,7 +11,9 @@ import pandas as pd
 import pytest
 from tables import small_web
 
-from relcrf.backends.provenance import hashes
+from relcrf import Dataset, parse
+from relcrf.backends.problems import training_problem
+from relcrf.backends.provenance import fingerprint, hashes
 from relcrf.cli.learn import executor
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.resources import shipped
@@ -103,6 +105,52 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     assert (code, error["code"], error["notes"]) == (3, "E432", notes)
     code, out, err = relcrf_("reproduce", run, "--data", web)
     assert code == 3 and "1.00e-09" in out and "numpy was 1.0" in err and err.count("error[") == 1
+
+
+def test_values_of_another_name(relcrf_, web, tmp_path):
+    """The graph has the same numbers, and they stand for something else."""
+    data, run = tmp_path / "web", tmp_path / "run"
+    shutil.copytree(web, data)
+    assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
+    words = (data / "page_words.csv").read_text()
+    (data / "page_words.csv").write_text(words.replace(",x8\n", ",x8a\n").replace(",x8\r\n", ",x8a\r\n"))
+    assert (data / "page_words.csv").read_text() != words
+    code, _, err = relcrf_("reproduce", run, "--data", data)
+    assert (code, err.count("error["), "E431" in err, "page_words changed" in err) == (3, 1, True, True)
+
+
+MEANT = """
+domain W = open
+domain C = {a, b}
+entity T { predict c : C  k : string  n : integer }
+predict relation has(t: T, w: W)
+template by_thing(t: T) over t.c per t
+template by_text(t: T) over t.c per t.k, t.n
+template words(t: T, w: W) over has(t, w) per w
+candidates pairs(t: T, v: W, w: W) where v < w and t.n > 0 over has(t, v) and has(t, w) per v, w
+"""
+
+
+def test_what_numbers_stand_for_is_part_of_what_was_learned_from():
+    rows = [{"id": f"t{k}", "c": "ab"[k % 2], "k": f"k{k % 3}", "n": 1 + k % 2} for k in range(6)]
+    has = [{"t": f"t{k}", "w": f"w{k % 3}"} for k in range(6)]
+
+    def identity(t=rows, has=has, text=MEANT):
+        grounding = parse(text).ground(Dataset({"t": pd.DataFrame(t), "has": pd.DataFrame(has)}))
+        problem = training_problem(grounding, with_candidates=True)
+        return fingerprint("", "trmrf", {}, problem, grounding)
+
+    assert identity() == identity(t=rows[::-1], has=has[::-1])
+    changed = [
+        identity(t=[{**row, "k": row["k"].replace("k2", "k2a")} for row in rows]),
+        identity(has=[{**row, "w": row["w"].replace("w2", "w2a")} for row in has]),
+        identity(
+            t=[{**row, "id": row["id"].replace("t5", "t5a")} for row in rows],
+            has=[{**row, "t": row["t"].replace("t5", "t5a")} for row in has],
+        ),
+        identity(text=MEANT.replace("t.n > 0", "t.n > 1")),
+    ]
+    assert len({identity(), *changed}) == 5
 
 
 def test_runs_of_python_tell_nothing(relcrf_, web, tmp_path):

@@ -165,7 +165,7 @@ def train(
                 watch.phase("selecting settings")
                 selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
                 chosen |= selected.settings
-            identity = fingerprint(loaded.text, backend, chosen, problem)
+            identity = fingerprint(loaded.text, backend, chosen, problem, grounding)
             partial = claims.enter_context(run_folder.claimed(out, resume=resume, force=force))
             monitor = Checkpoints(partial, identity, watch.step)
             try:

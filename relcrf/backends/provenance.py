@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points, version
 from pathlib import Path
@@ -20,6 +20,7 @@ from relcrf.columns.growing import part_of
 from relcrf.data.bound import Bound
 from relcrf.data.contents import hash_of_rows
 from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.grounding.grounding import Grounding
 
 PART_ROWS = 1 << 20
 
@@ -128,11 +129,32 @@ def hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
     return out
 
 
-def fingerprint(model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem) -> str:
-    """Tells whether a checkpoint belongs to this model, these settings and this data."""
+def _meanings(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
+    """What states, keys and features stand for; keys that are a domain's values go with the domain."""
+    yield sorted(grounding.domains.items())
+    for info in (*grounding.templates, *grounding.gate_templates):
+        yield info.features, None if info.keys is None or info.keys.domain is not None else info.keys.values
+    if with_candidates:
+        for space in grounding.candidates:
+            yield space.pairs.name, [space.spelt(side) for side in range(len(space.coded))]
+
+
+def fingerprint(
+    model_text: str, backend: str, settings: Mapping[str, Any], problem: Problem, grounding: Grounding
+) -> str:
+    """Tells whether a checkpoint belongs to this model, these settings and this data.
+
+    Args:
+        grounding: that the problem is of. It says what the graph's numbers stand for.
+    """
     digest = hashlib.sha256()
     layout = [asdict(block) for block in problem.graph.layout.blocks]
     digest.update(json.dumps([model_text, backend, dict(settings), layout], sort_keys=True).encode())
+    for values in _meanings(grounding, with_candidates=bool(problem.candidates)):
+        digest.update(json.dumps(values).encode())
+    for side in (side for space in problem.candidates for side in space.sides):
+        for array in side.arrays:
+            digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:
         scope = group.scope

@@ -33,9 +33,9 @@ from relcrf.cli import (
     warmup,
     weights,
 )
-from relcrf.cli.dropped_signals import sent_again
+from relcrf.cli.dropped_signals import remembered, sent_again
 from relcrf.cli.output import complain, note, print_json, say_error
-from relcrf.cli.time_limit import INTERRUPTED, out_of_time
+from relcrf.cli.time_limit import INTERRUPTED, is_over, out_of_time
 from relcrf.data.store import FULL, reason, too_little_memory
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -147,8 +147,9 @@ def run() -> None:
 
 
 def _run() -> None:
+    came: list[int] = []
     try:
-        with sent_again(signal.SIGINT, KeyboardInterrupt):
+        with remembered() as came, sent_again(signal.SIGINT, KeyboardInterrupt):
             code = app(standalone_mode=False)
         if isinstance(code, int) and code:
             if code == INTERRUPTED:
@@ -190,7 +191,8 @@ def _run() -> None:
         hint = "make room; what was whole before is there still" if full else "name another place"
         _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
-        if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
+        # Ctrl-C, or the end of the time, while DuckDB was at work or a kernel was compiled
+        if came or is_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
             if over := out_of_time():
                 _refuse(over)
             say_error("interrupted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,7 +17,7 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.checkpoints import Checkpoints
 from relcrf.backends.learned import LearnedModel
-from relcrf.backends.provenance import Provenance, fingerprint, tables_of, versions
+from relcrf.backends.provenance import Protocol, Provenance, fingerprint, tables_of, versions
 from relcrf.backends.registry import make
 from relcrf.cli.learn import executor, hidden_labels
 from relcrf.cli.output import DataOption, JsonOption, Watch, note, print_json, say, table, watching
@@ -26,10 +28,22 @@ from relcrf.grounding.engines.choice import duckdb, spark
 
 T = TypeVar("T")
 
+LOCAL = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
+"""Masters of Spark on this machine, of a size that it may have."""
+
 
 def reproduce(
     run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
     data: DataOption,
+    workers: Annotated[
+        int | None, typer.Option(help="Learn by so many processes, 0: by this one; by default as the run did.")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="Ground and learn on Spark at this master; by default the run's, if it is local.")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Limit of tables and ground columns in memory; by default the run's.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Train a run again from what its folder tells, and check that it is the same, byte by byte.
@@ -43,9 +57,10 @@ def reproduce(
     if made_of is None:
         message = f"the run folder '{run}' does not tell how it was made"
         raise UsageError(Diagnostic("E430", message, hint="runs of 'relcrf train' do; those saved from Python do not"))
+    asked = _asked_here(made_of.protocol, run, workers, master, memory)
     others = {name: (was, now) for name, was, now in _pairs(made_of.versions, versions()) if was != now}
     with watching(quiet=as_json) as watch, tempfile.TemporaryDirectory(prefix="relcrf-") as folder:
-        again = _trained(former, made_of, run, data, Path(folder) / "run", watch)
+        again = _trained(former, made_of, asked, run, data, Path(folder) / "run", watch)
         rows = _compared(run, again)
     changed = {row["file"]: row["difference"] for row in rows if not row["same"]}
     if not as_json:
@@ -71,13 +86,31 @@ def _pairs(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str, T | No
     return [(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys())]
 
 
-def _trained(former: LearnedModel, made_of: Provenance, run: Path, data: str, out: Path, watch: Watch) -> Path:
+def _asked_here(asked: Protocol, run: Path, workers: int | None, master: str | None, memory: str | None) -> Protocol:
+    """How it is asked for on this machine. The folder may be a stranger's: it names no other machine to work on.
+
+    Raises:
+        UsageError: where the run's Spark is elsewhere, and no master is given.
+    """
+    if master is None and asked.master is not None and not LOCAL.fullmatch(asked.master):
+        message = f"the run '{run}' was made on Spark at '{asked.master}', which is not used without being asked for"
+        hint = "name a master that you trust: --master 'local[2]', or that one"
+        raise UsageError(Diagnostic("E424", message, hint=hint))
+    # The result is the same whatever their number is.
+    most = replace(asked, workers=min(asked.workers, os.cpu_count() or 1))
+    given: dict[str, Any] = {"workers": workers, "master": master, "memory": memory}
+    return replace(most, **{name: value for name, value in given.items() if value is not None})
+
+
+def _trained(
+    former: LearnedModel, made_of: Provenance, asked: Protocol, run: Path, data: str, out: Path, watch: Watch
+) -> Path:
     """The folder of the run that comes out now.
 
     Raises:
         DataError: where the data are others.
     """
-    asked, model = made_of.protocol, api.load(run / "model.rcrf")
+    model = api.load(run / "model.rcrf")
     system = make(former.backend, **former.settings)
     watch.phase("reading tables")
     dataset = Dataset(data, memory=asked.memory)
@@ -86,10 +119,11 @@ def _trained(former: LearnedModel, made_of: Provenance, run: Path, data: str, ou
     dataset.split = None if asked.split is None else read_split(asked.split)
     hidden = hidden_labels(grounding, None, asked.hold)
     problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
-    identity = fingerprint(model.text, former.backend, former.settings, problem)
+    identity = fingerprint(model.text, former.backend, former.settings, problem, grounding)
     provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))
-    if identity != made_of.identity:
-        changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
+    changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
+    comparable = made_of.versions.get("duckdb") == versions()["duckdb"]
+    if identity != made_of.identity or (changed and comparable):
         what = f": {listing(changed)} changed" if changed else ""
         message = f"these are not the data that '{run}' was learned from{what}"
         raise DataError(Diagnostic("E431", message, hint="name the same tables with --data; see manifest.json"))

@@ -83,6 +83,7 @@ class Dataset:
         self.split: SplitPlan | None = None
         """How the manifest holds labels out."""
         self._schemas = 0
+        self._stamps: dict[Path, tuple[int, ...]] = {}
         self.tables: dict[str, RawTable] = {}
         self.place = str(source)
         if isinstance(source, Mapping):
@@ -155,6 +156,7 @@ class Dataset:
         if not _is_text(str(path.absolute())):
             raise DataError(Diagnostic("E204", f"{path} cannot be read", place, "its name is no UTF-8 text; rename it"))
         try:
+            self._stamps[path.absolute()] = _stamp(path)
             for reader, suffix in named:
                 if reader.accepts(path):
                     return list(reader.tables(path, path.name[: -len(suffix)], self.store))
@@ -310,6 +312,16 @@ class Dataset:
     def find(self, *names: str) -> RawTable | None:
         """The first of these tables that exists, case and underscores aside."""
         return next((self.tables[folded(n)] for n in names if folded(n) in self.tables), None)
+
+    def changed(self) -> list[str]:
+        """The files that are others than they were when the dataset was opened: nobody knows which of the two was read."""
+        return [str(path) for path, was in self._stamps.items() if not path.exists() or _stamp(path) != was]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What of a file changes with its content."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _is_text(name: str) -> bool:

@@ -40,7 +40,7 @@ class AnswerFolder:
     def __init__(self, folder: Path, grounding: Grounding, exam: Exam, name: str, system: AbstractBackend) -> None:
         self._folder, self._grounding, self._exam = folder / name, grounding, exam
         settings = asdict(system)
-        self._identity = fingerprint(render(grounding.spec.flat()), name, settings, exam.problem)
+        self._identity = fingerprint(render(grounding.spec.flat()), name, settings, exam.problem, grounding)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"round-{number + 1:02d}"

@@ -133,9 +133,14 @@ def _blocks(
     found: dict[str, Block] = {}
     tasks: dict[str, list[Task]] = {}
     identities = {}
+    if saved is not None:
+        identities = {name: identity(bound, facts.spec, m, maker.variables, gates) for name, m in sharing.items()}
+        # What was hashed may not be what was bound.
+        if changed := bound.dataset.changed():
+            bound.notes.append(f"groundings are not kept: {listing(changed)} changed after the dataset was opened")
+            saved = None
     for name, members in sharing.items():
         if saved is not None:
-            identities[name] = identity(bound, facts.spec, members, maker.variables, gates)
             kept = saved.load(identities[name], cardinality)
             if kept is not None:
                 found[name] = kept

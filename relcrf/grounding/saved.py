@@ -144,8 +144,8 @@ class SavedBlocks:
         """Removes what killed processes left: folders of blocks in the making that nobody has locked."""
         with _locked(self.folder):
             for folder in self.folder.iterdir():
-                if re.fullmatch(r"\.[0-9a-f]{32}\..+", folder.name):
-                    held = os.open(folder, os.O_RDONLY)
+                if re.fullmatch(r"\.[0-9a-f]{32}\..+", folder.name) and folder.is_dir() and not folder.is_symlink():
+                    held = os.open(folder, os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY)
                     with suppress(BlockingIOError):
                         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
                         shutil.rmtree(folder)

@@ -360,6 +360,20 @@ def test_an_interrupted_run_is_not_lost_by_a_slip(relcrf_, web, tmp_path):
     assert (checkpoint / "identity").exists(), "nothing is cleared before the tables are read"
 
 
+def test_ctrl_c_that_a_compiler_turns_into_something_else(relcrf_, web, monkeypatch):
+    def compile_late(*given, **settings):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError("no compiled object yet for <Library>") from None
+
+    monkeypatch.setattr(relcrf.Model, "ground", compile_late)
+    code, out, err = relcrf_("ground", MODEL, "--data", web)
+    assert (code, out, err.split()) == (130, "", ["interrupted"])
+    monkeypatch.setattr(relcrf.Model, "ground", lambda *given, **settings: 1 / 0)
+    assert relcrf_("ground", MODEL, "--data", web)[0] == 70
+
+
 def test_ctrl_c_in_a_real_process(web, tmp_path):
     """Whenever it comes, it ends in one word and exit code 130."""
     command = [sys.executable, "-c", "from relcrf.cli.main import run; run()", "train", str(MODEL), "--data", str(web)]

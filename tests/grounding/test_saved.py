@@ -316,6 +316,44 @@ def test_a_table_that_changes_under_its_dataset_is_noticed(tmp_path):
         assert group.features.values.tolist() == [[value]]
 
 
+OF_ONE = "domain D = { x, y } entity E { predict d : D  r : real }\ntemplate t(e: E) over e.d by e.r"
+
+
+def one_table(folder, value, by_another_name=False):
+    write_tables(folder, e=[{"id": 1, "d": "x", "r": value}])
+    if by_another_name:
+        (folder / "dataset.toml").write_text('[tables.e]\nfile = "e.csv"\n[tables.e.columns]\nr = "r"\n')
+    return folder
+
+
+@pytest.mark.parametrize("by_another_name", [False, True])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_table_that_changes_while_it_is_read_is_not_kept(tmp_path, by_another_name, replaced):
+    bound = bind(relcrf.parse(OF_ONE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0, by_another_name)))
+    if replaced:  # a file of the same size and time at its place
+        times = (tmp_path / "data" / "e.csv").stat()
+        (tmp_path / "data" / "e.csv").rename(tmp_path / "before.csv")
+    one_table(tmp_path / "data", 2.0)
+    if replaced:
+        os.utime(tmp_path / "data" / "e.csv", ns=(times.st_atime_ns, times.st_mtime_ns))
+    store = SavedBlocks(tmp_path / "kept")
+    (group,) = ground(bound, saved=store).graph.groups
+    assert (group.features.values.tolist(), store.made, list(store.folder.iterdir())) == ([[1.0]], [], [])
+    assert any("e.csv changed after" in note for note in bound.notes)
+    for expected in (["t"], []):
+        found, made, _ = saved_grounding(OF_ONE, tmp_path / "data", tmp_path / "kept")
+        assert (found.graph.groups[0].features.values.tolist(), made) == ([[2.0]], expected)
+
+
+def test_a_table_that_has_become_one_that_is_kept_is_not_taken_for_it(tmp_path):
+    saved_grounding(OF_ONE, one_table(tmp_path / "data", 2.0), tmp_path / "kept")
+    bound = bind(relcrf.parse(OF_ONE).spec, relcrf.Dataset(one_table(tmp_path / "data", 1.0)))
+    one_table(tmp_path / "data", 2.0)
+    store = SavedBlocks(tmp_path / "kept")
+    (group,) = ground(bound, saved=store).graph.groups
+    assert (group.features.values.tolist(), store.found) == ([[1.0]], [])
+
+
 def test_a_vocabulary_of_a_trained_model_is_another_grounding(tmp_path):
     text = "domain W = open entity E { predict d : W  w : bag of W }\ntemplate t(e: E) over e.d by e.w"
     source = {"e": pd.DataFrame({"id": [1], "d": ["b"]}), "e_w": pd.DataFrame({"e": [1, 1], "w": ["a", "b"]})}
@@ -519,6 +557,17 @@ def test_of_a_killed_grounding_nothing_is_used_and_nothing_is_left(tmp_path, col
     found, _, _ = saved_grounding(TINY, tmp_path, tmp_path / "kept")
     assert [p.name for p in (tmp_path / "kept").iterdir() if p.name.startswith(".")] == [".git"]
     assert_equal_groundings(found, fresh(TINY, tmp_path))
+
+
+def test_what_is_called_like_an_abandoned_block_and_is_none_stays(tmp_path):
+    name = f".{'0' * 32}."
+    os.mkfifo(tmp_path / f"{name}fifo")
+    (tmp_path / f"{name}file").write_text("mine")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / f"{name}link").symlink_to(tmp_path / "mine")
+    (tmp_path / f"{name}folder").mkdir()
+    SavedBlocks(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [f"{name}fifo", f"{name}file", f"{name}link", "mine"]
 
 
 def test_two_groundings_at_once_do_not_disturb_each_other(tmp_path):

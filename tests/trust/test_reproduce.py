@@ -11,7 +11,11 @@ import pandas as pd
 import pytest
 from tables import small_web
 
-from relcrf.backends.provenance import hashes
+from relcrf import Dataset, parse
+from relcrf.backends.problems import training_problem
+from relcrf.backends.provenance import fingerprint, hashes
+from relcrf.cli.learn import executor
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.resources import shipped
 
 MODEL = shipped("models", "webkb.rcrf")
@@ -103,6 +107,52 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     assert code == 3 and "1.00e-09" in out and "numpy was 1.0" in err and err.count("error[") == 1
 
 
+def test_values_of_another_name(relcrf_, web, tmp_path):
+    """The graph has the same numbers, and they stand for something else."""
+    data, run = tmp_path / "web", tmp_path / "run"
+    shutil.copytree(web, data)
+    assert relcrf_("train", MODEL, "--data", data, "--out", run)[0] == 0
+    words = (data / "page_words.csv").read_text()
+    (data / "page_words.csv").write_text(words.replace(",x8\n", ",x8a\n").replace(",x8\r\n", ",x8a\r\n"))
+    assert (data / "page_words.csv").read_text() != words
+    code, _, err = relcrf_("reproduce", run, "--data", data)
+    assert (code, err.count("error["), "E431" in err, "page_words changed" in err) == (3, 1, True, True)
+
+
+MEANT = """
+domain W = open
+domain C = {a, b}
+entity T { predict c : C  k : string  n : integer }
+predict relation has(t: T, w: W)
+template by_thing(t: T) over t.c per t
+template by_text(t: T) over t.c per t.k, t.n
+template words(t: T, w: W) over has(t, w) per w
+candidates pairs(t: T, v: W, w: W) where v < w and t.n > 0 over has(t, v) and has(t, w) per v, w
+"""
+
+
+def test_what_numbers_stand_for_is_part_of_what_was_learned_from():
+    rows = [{"id": f"t{k}", "c": "ab"[k % 2], "k": f"k{k % 3}", "n": 1 + k % 2} for k in range(6)]
+    has = [{"t": f"t{k}", "w": f"w{k % 3}"} for k in range(6)]
+
+    def identity(t=rows, has=has, text=MEANT):
+        grounding = parse(text).ground(Dataset({"t": pd.DataFrame(t), "has": pd.DataFrame(has)}))
+        problem = training_problem(grounding, with_candidates=True)
+        return fingerprint("", "trmrf", {}, problem, grounding)
+
+    assert identity() == identity(t=rows[::-1], has=has[::-1])
+    changed = [
+        identity(t=[{**row, "k": row["k"].replace("k2", "k2a")} for row in rows]),
+        identity(has=[{**row, "w": row["w"].replace("w2", "w2a")} for row in has]),
+        identity(
+            t=[{**row, "id": row["id"].replace("t5", "t5a")} for row in rows],
+            has=[{**row, "t": row["t"].replace("t5", "t5a")} for row in has],
+        ),
+        identity(text=MEANT.replace("t.n > 0", "t.n > 1")),
+    ]
+    assert len({identity(), *changed}) == 5
+
+
 def test_runs_of_python_tell_nothing(relcrf_, web, tmp_path):
     import relcrf
 
@@ -119,3 +169,55 @@ def test_a_changed_file_is_noticed(relcrf_, tmp_path):
     (tmp_path / "run" / "weights.npy").write_bytes(weights)
     code, _, err = relcrf_("predict", tmp_path / "run", "--data", data)
     assert (code, "E336" in err, "weights.npy" in err) == (3, True, True)
+
+
+@pytest.fixture
+def of_a_stranger(relcrf_, web, tmp_path):
+    """Makes a run whose manifest says something else of how it was asked for."""
+
+    def make(**said):
+        run = tmp_path / "stranger"
+        if not run.exists():
+            assert relcrf_("train", MODEL, "--data", web, "--out", run, "--set", "max_iterations=3")[0] == 0
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["made_of"]["protocol"] |= said
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        return run
+
+    return make
+
+
+def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger, monkeypatch):
+    masters = []
+
+    def connect(master, **_):
+        masters.append(master)
+        raise UsageError(Diagnostic("E361", "no Spark in this test"))
+
+    monkeypatch.setattr("relcrf.grounding.engines.choice.demand_spark", lambda: None)
+    for module in ("relcrf.grounding.engines.choice", "relcrf.cli.learn"):
+        monkeypatch.setattr(f"{module}.spark_session", connect)
+    for master in ("spark://203.0.113.7:7077", "k8s://https://203.0.113.7", "localhost:7077", "local[99999999]", ""):
+        run = of_a_stranger(master=master)
+        code, out, err = relcrf_("reproduce", run, "--data", web)
+        assert (code, out, err.count("error["), "E424" in err, "--master" in err) == (2, "", 1, True, True)
+    assert not masters
+    relcrf_("reproduce", of_a_stranger(master="spark://203.0.113.7:7077"), "--data", web, "--master", "")
+    assert masters.pop() == ""
+    for ask, used in ((("--master", "spark://mine:7077"), "spark://mine:7077"), ((), "local[2]")):
+        run = of_a_stranger(master="local[2]")
+        code, _, err = relcrf_("reproduce", run, "--data", web, *ask)
+        assert (code, "E361" in err, masters.pop()) == (2, True, used)
+
+
+def test_a_run_folder_asks_for_no_more_processes_than_there_are_cores(relcrf_, web, of_a_stranger, monkeypatch):
+    asked = []
+    monkeypatch.setattr("relcrf.cli.reproduce.executor", lambda *how: asked.append(how) or executor(0, None))
+    run = of_a_stranger(workers=10**9, memory="nonsense")
+    code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB")
+    assert code == 0, err
+    code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB", "--workers", "3")
+    assert code == 0, err
+    assert asked == [(os.cpu_count(), None), (3, None)]
+    code, _, err = relcrf_("reproduce", run, "--data", web)
+    assert (code, err.count("error["), "nonsense" in err) == (2, 1, True)

@@ -152,11 +152,14 @@ def test_weights_that_are_no_numbers_predict_nothing(run):
     assert refused(lambda: relcrf.load_fit(run)) == "E336"
 
 
-@pytest.mark.parametrize("text", ["", "entity Page { predict good : bool }\ntemplate other(p: Page) over p.good\n"])
-def test_a_run_folder_with_another_model_predicts_nothing(run, text):
+OTHER = "entity Page { predict good : bool }\ntemplate other(p: Page) over p.good\n"
+
+
+@pytest.mark.parametrize(("text", "code"), [("", "E137"), (OTHER, "E423")])
+def test_a_run_folder_with_another_model_predicts_nothing(run, text, code):
     (run / "model.rcrf").write_text(text)
     data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
-    assert refused(lambda: relcrf.load_fit(run).predict(data)) == "E423"
+    assert refused(lambda: relcrf.load_fit(run).predict(data)) == code
 
 
 def test_a_folder_of_tables_with_a_link_that_leads_out(tmp_path):

@@ -7,12 +7,18 @@ import errno
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import IO
 
 import numpy as np
+
+UNFINISHED = ".writing"
+SHOWN = 40
+"""Characters of a name that a drawn one begins with: a whole one might be too long."""
 
 _HERE = -100
 """AT_FDCWD of Linux: paths are as the process sees them."""
@@ -25,10 +31,13 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 def whole_path(path: Path) -> Iterator[Path]:
     """Another name to write a file to, which gets its own when it is whole; where writing fails nothing is left of it.
 
+    The name is drawn: no link that somebody has laid out answers to it, nor another process that writes the same file. A process
+    that is killed leaves a hidden file; see `remove_unfinished`.
+
     Raises:
         OSError: with the file's name.
     """
-    partial = path.with_name(f".{path.name}.writing")
+    partial = _drawn(path)
     try:
         yield partial
         os.replace(partial, path)
@@ -37,6 +46,25 @@ def whole_path(path: Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.filename in (None, str(partial)):
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
         raise
+
+
+def _drawn(path: Path) -> Path:
+    """Makes an empty file beside a path, under a name that nothing had."""
+    while True:
+        partial = path.with_name(f".{path.name[:SHOWN]}.{token_hex(4)}{UNFINISHED}")
+        try:
+            os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            return partial
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes what killed processes have left of files in a folder that nobody else writes to."""
+    for path in folder.glob(f".*{UNFINISHED}"):
+        path.unlink()
 
 
 @contextmanager
@@ -65,28 +93,29 @@ def put_in_place(folder: Path, place: Path) -> None:
     """Renames a folder to a place where another may stand, which goes. At every moment one of them stands there.
 
     Where the system cannot exchange two names at once the former folder is renamed first; if the process is ended between the
-    two renames, it stands beside its place as `NAME.replaced`.
+    two renames, it stands beside its place as `.NAME.*.removed`.
     """
-    former = place.with_name(place.name + ".replaced")
-    shutil.rmtree(former, ignore_errors=True)
     if not place.exists():
         os.replace(folder, place)
-        return
-    if _exchanged(folder, place):
-        os.replace(folder, former)
+    elif _exchanged(folder, place):
+        remove_folder(folder)
     else:
-        os.replace(place, former)
+        former = _aside(place)
         os.replace(folder, place)
-    shutil.rmtree(former, ignore_errors=True)
+        shutil.rmtree(former, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
     """Removes a folder; ended in the middle of it, it does not leave a part of it under its name."""
-    former = folder.with_name(folder.name + ".removed")
-    shutil.rmtree(former, ignore_errors=True)
     if folder.exists():
-        os.replace(folder, former)
-        shutil.rmtree(former, ignore_errors=True)
+        shutil.rmtree(_aside(folder), ignore_errors=True)
+
+
+def _aside(folder: Path) -> Path:
+    """Gives a folder a drawn name beside its own, and returns that."""
+    former = Path(tempfile.mkdtemp(prefix=f".{folder.name[:SHOWN]}.", suffix=".removed", dir=folder.parent))
+    os.replace(folder, former)
+    return former
 
 
 def _exchanged(one: Path, other: Path) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ import numpy as np
 
 from relcrf.backends.base import Monitor
 from relcrf.backends.damage import corrupt
+from relcrf.backends.provenance import hashes
 from relcrf.columns.growing import DAMAGED
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.files import write_array, write_text
@@ -25,6 +27,15 @@ SAVE_EVERY = 5.0
 
 Seconds = tuple[float, float]
 """By the clock, and of the processor in this process."""
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """A stage and its state, None before the first; and all that led there."""
+
+    state: tuple[str, State] | None
+    log: list[dict[str, Any]]
+    seconds: list[Seconds]
 
 
 class Checkpoints(Monitor):
@@ -47,16 +58,22 @@ class Checkpoints(Monitor):
         self.folder = folder / "checkpoint"
         self.then = then
         self.saved = time.monotonic()
-        self.log: list[dict[str, Any]] = []
-        self.seconds: list[Seconds] = []
         self.began = _now()
-        self.latest: tuple[str, State] | None = None
+        self.latest = _Reached(None, [], [])
         known, mine = self.folder / "identity", f"{FORMAT} {identity}"
-        if known.exists() and (found := known.read_text()) != mine:
+        if known.exists() and (found := known.read_text(errors="replace")) != mine:
             what = "another model, other settings or other data" if found.startswith(f"{FORMAT} ") else "another relcrf"
             message = f"the interrupted run '{folder}' is of {what}"
-            raise UsageError(Diagnostic("E333", message, hint="leave --resume out to begin anew"))
+            raise UsageError(Diagnostic("E333", message, hint="begin anew with --force"))
         write_text(known, mine)
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        return self.latest.log
+
+    @property
+    def seconds(self) -> list[Seconds]:
+        return self.latest.seconds
 
     def restore(self, stage: str) -> State | None:
         self.began = _now()
@@ -64,10 +81,13 @@ class Checkpoints(Monitor):
         if not path.exists():
             return None
         try:
-            facts = json.loads(path.read_text())
-            version, self.log = facts.pop("version"), facts.pop("log")
-            self.seconds = seconds_of(facts.pop("seconds"))
-            self.began = _less(_now(), self.seconds[-1])
+            digest, text = path.read_text().split("\n", 1)
+            if digest != hashlib.sha256(text.encode()).hexdigest():
+                raise ValueError("its content is not what was written")
+            facts = json.loads(text)
+            if hashes(self.folder, list(facts["files"])) != facts.pop("files"):
+                raise ValueError("an array beside it is not what was written")
+            version, reached = facts.pop("version"), _Reached(None, facts.pop("log"), seconds_of(facts.pop("seconds")))
             names = ("point", "gradient", "steps", "changes")
             arrays: dict[str, Any] = {
                 n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names
@@ -77,38 +97,40 @@ class Checkpoints(Monitor):
                 n: np.load(self.folder / f"{stage}.{version}.kept-{n}.npy", allow_pickle=False)
                 for n in facts.pop("kept")
             }
+            self.latest, self.began = reached, _less(_now(), reached.seconds[-1])
             return State(**facts, **arrays, **memory, kept=kept)
         except DAMAGED as error:
             raise corrupt(path, error) from None
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
-        self.latest = (stage, state)
-        self.seconds.append(_less(_now(), self.began))
-        self.log.append(
-            {
-                "stage": stage,
-                "iteration": state.iteration,
-                "value": state.value,
-                "gradient": state.gradient_norm,
-                "weights": int(np.count_nonzero(state.point)),
-                **({"chosen": state.kept["chosen"].shape[1]} if "chosen" in state.kept else {}),
-            }
-        )
+        entry = {
+            "stage": stage,
+            "iteration": state.iteration,
+            "value": state.value,
+            "gradient": state.gradient_norm,
+            "weights": int(np.count_nonzero(state.point)),
+            **({"chosen": state.kept["chosen"].shape[1]} if "chosen" in state.kept else {}),
+        }
+        # All at once: Ctrl-C between them would save a state without its entry.
+        self.latest = _Reached((stage, state), [*self.log, entry], [*self.seconds, _less(_now(), self.began)])
         if time.monotonic() - self.saved > SAVE_EVERY or state.status != "running":
             self.save()
         self.then(stage, state, max_iterations)
 
     def save(self) -> None:
         """Saves the latest state; the files of the one before go when the new ones are complete."""
-        if self.latest is None:
+        reached = self.latest
+        if reached.state is None:
             return
-        stage, state = self.latest
-        version = str(len(self.log))
-        for name in ("point", "gradient", "steps", "changes"):
-            write_array(self.folder / f"{stage}.{version}.{name}.npy", np.asarray(getattr(state, name)))
-        for name, array in state.kept.items():
-            write_array(self.folder / f"{stage}.{version}.kept-{name}.npy", array)
+        stage, state = reached.state
+        version = str(len(reached.log))
+        arrays = {name: np.asarray(getattr(state, name)) for name in ("point", "gradient", "steps", "changes")}
+        arrays |= {f"kept-{name}": array for name, array in state.kept.items()}
+        files = {name: f"{stage}.{version}.{name}.npy" for name in arrays}
+        for name, array in arrays.items():
+            write_array(self.folder / files[name], array)
         facts = {
+            "files": hashes(self.folder, list(files.values())),
             "kept": sorted(state.kept),
             "value": state.value,
             "gradient_norm": state.gradient_norm,
@@ -117,10 +139,11 @@ class Checkpoints(Monitor):
             "evaluations": state.evaluations,
             "status": state.status,
             "version": version,
-            "log": self.log,
-            "seconds": self.seconds,
+            "log": reached.log,
+            "seconds": reached.seconds,
         }
-        write_text(self.folder / f"{stage}.json", json.dumps(facts))
+        text = json.dumps(facts)
+        write_text(self.folder / f"{stage}.json", f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
         for old in self.folder.glob(f"{stage}.*.npy"):
             if old.name.split(".")[1] != version:
                 old.unlink()

@@ -9,9 +9,11 @@ and what the run was made of. All but the timings are the same bytes for the sam
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,8 @@ from relcrf.backends.damage import corrupt
 from relcrf.backends.learned import LearnedModel, Meaning
 from relcrf.backends.provenance import Provenance, hashes
 from relcrf.columns.growing import DAMAGED, open_column
-from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError
-from relcrf.files import put_in_place, remove_folder, write_array, write_text
+from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
+from relcrf.files import put_in_place, remove_folder, remove_unfinished, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -40,18 +42,26 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 
 
+def _place(folder: Path) -> Path:
+    """Where a run folder stands: of a link its target is taken, and `.` has no name of its own."""
+    return Path(os.path.realpath(folder))
+
+
 def partial_name(folder: Path) -> Path:
     """Where an unfinished run stands."""
-    whole = Path(os.path.abspath(folder))  # `.` has no name of its own
+    whole = _place(folder)
     return whole.with_name(whole.name + ".partial")
 
 
-def require_writable(folder: Path, *, resume: bool, force: bool) -> None:
+def require_writable(folder: Path, *, resume: bool, force: bool, read: Iterable[Path] = ()) -> None:
     """Refuses a place where a run cannot or must not be written, before any work is done. Changes nothing.
 
+    Args:
+        read: files and folders that must not go with what stands there.
+
     Raises:
-        UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, or
-            nothing is there to resume.
+        UsageError: where something else stands there, a run is complete already, an interrupted one would be lost, nothing
+            is there to resume, or another process is training there.
     """
     if not folder.name or folder.name == "..":
         message = f"'{folder}' cannot be a run folder"
@@ -63,12 +73,66 @@ def require_writable(folder: Path, *, resume: bool, force: bool) -> None:
     if folder.exists() and not force:
         hint = "choose another --out, or replace it with --force"
         raise UsageError(Diagnostic("E330", f"the run folder '{folder}' exists already", hint=hint))
+    whole = _place(folder)
+    for path in map(_place, read):
+        if whole in (path, *path.parents) or partial in (path, *path.parents):
+            message = f"'{path}' is inside of the run folder '{folder}', which is written anew"
+            raise UsageError(Diagnostic("E331", message, hint="choose another --out"))
+    if strangers := _strangers(whole):
+        message = f"'{folder}' holds what no training wrote: {listing(strangers)}"
+        raise UsageError(Diagnostic("E331", message, hint="move it, or choose another --out"))
+    if partial.exists() and not (partial / "checkpoint").is_dir():
+        message = f"'{partial}' is no unfinished run, whose name it has; it is left alone"
+        raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
+    _require_unclaimed(partial)
     if resume and not partial.is_dir():
         hint = "leave --resume out to begin"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
     if (partial / "checkpoint" / "identity").exists() and not resume and not force:
         hint = "go on with --resume, or begin anew with --force"
         raise UsageError(Diagnostic("E337", f"there is an interrupted run '{partial}'", hint=hint))
+
+
+def _strangers(folder: Path) -> list[str]:
+    """The names in a run folder that are none of a run's; none where no manifest says which are."""
+    if not folder.is_dir() or not (known := known_hashes(folder)):
+        return []
+    own = {*known, MANIFEST, "timings.json", "checkpoint"}
+    return sorted(path.name for path in folder.iterdir() if path.name not in own)
+
+
+@contextmanager
+def claimed(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
+    """The partial folder of a run that begins or goes on, which no other process can claim meanwhile.
+
+    Raises:
+        UsageError: as `require_writable`, for what came since.
+    """
+    require_writable(folder, resume=resume, force=force)
+    partial = prepare(folder, resume=resume)
+    held = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        _claim(held, partial)
+        yield partial
+    finally:
+        os.close(held)
+
+
+def _require_unclaimed(partial: Path) -> None:
+    if partial.is_dir():
+        held = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            _claim(held, partial)
+        finally:
+            os.close(held)
+
+
+def _claim(held: int, partial: Path) -> None:
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        message = f"another process is training in '{partial}'"
+        raise UsageError(Diagnostic("E407", message, hint="wait for its end, or choose another --out")) from None
 
 
 def prepare(folder: Path, *, resume: bool) -> Path:
@@ -94,7 +158,8 @@ def save(
         made_of: None where nobody can make the run again: Python has given what no command line says.
     """
     partial = partial_name(folder)
-    partial.mkdir(parents=True, exist_ok=True)
+    (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
+    remove_unfinished(partial)
     run = {
         "format": FORMAT,
         "backend": learned.backend,
@@ -128,11 +193,12 @@ def save(
     path = [[round(v, 4) for v in step] for step in steps]
     write_text(partial / "timings.json", json.dumps({**seconds, "steps": path}))
     write_text(partial / "run.json", json.dumps(run, indent=1, ensure_ascii=False))
-    remove_folder(partial / "checkpoint")
-    names = sorted(path.name for path in partial.iterdir() if path.name not in ("timings.json", MANIFEST))
+    names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
     manifest = {"format": FORMAT, "files": hashes(partial, names), "made_of": made_of and made_of.plain()}
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
-    put_in_place(partial, Path(os.path.abspath(folder)))
+    place = _place(folder)
+    put_in_place(partial, place)
+    remove_folder(place / "checkpoint")  # the last, so that nothing that fails before it costs the training
 
 
 def load(folder: Path) -> LearnedModel:
@@ -240,12 +306,15 @@ def own_file(folder: Path, name: str) -> Path:
     """A file of a run folder, whether it is there or not; a name or a link may have come with the folder, from somebody else.
 
     Raises:
-        DataError: where it leads out of the folder.
+        DataError: where it leads out of the folder or to nowhere, or is a pipe or a device, which a reader may wait for.
     """
     path = folder / name
-    if path.resolve().parent != folder.resolve():
+    real = os.path.realpath(path)
+    if os.path.dirname(real) != os.path.realpath(folder) or os.path.islink(real):  # still a link: to itself
         message = f"'{name}' leads out of the run folder '{folder}'"
         raise DataError(Diagnostic("E421", message, DataPlace(str(path)), "train again, or copy the file there"))
+    if path.exists() and not path.is_file():
+        raise corrupt(path, ValueError("it is no file"))
     return path
 
 

@@ -1,4 +1,4 @@
-"""Signals that Python drops: where one raises inside a callback of C or while something is removed, nobody hears of it."""
+"""Signals that get lost: where one raises inside a callback of C, while something is removed, or in a compiler."""
 
 from __future__ import annotations
 
@@ -7,9 +7,36 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 SOON = 0.01
 """Seconds."""
+
+
+@contextmanager
+def remembered() -> Iterator[list[int]]:
+    """Tells whether Ctrl-C came inside: a compiler that it meets may raise something else in its place.
+
+    Only where Ctrl-C does what Python makes of it, and in the main thread, where alone it comes.
+    """
+    came: list[int] = []
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main():
+        yield came
+        return
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_main() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -137,67 +137,69 @@ def train(
         for value in values:
             make(backend, **{**chosen, name: value})
     loaded = api.load(model)
-    run_folder.require_writable(out, resume=resume, force=force)
+    read = [path for path in (keep, None if "://" in data else Path(data)) if path is not None]
+    run_folder.require_writable(out, resume=resume, force=force, read=read)
     if export is not None:
         _require_export(export, loaded, system)
     started = time.perf_counter()
-    with watching(quiet=as_json) as watch, limited(time_limit):
-        watch.phase("reading tables")
-        saved = kept_blocks(keep)
-        engine = spark(master) if master is not None else duckdb()
-        dataset = Dataset(data, memory=memory)
-        grounding = loaded.ground(
-            dataset,
-            budget,
-            engine=engine,
-            keep=saved,
-            progress=watch.grounding,
-            with_gates=system.gated,
-            most_factors=max_factors,
-        )
-        seconds_ground = time.perf_counter() - started
-        hidden = hidden_labels(grounding, split, hold)
-        problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
-        selected = None
-        if grid:
-            watch.phase("selecting settings")
-            selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
-            chosen |= selected.settings
-        identity = fingerprint(loaded.text, backend, chosen, problem, grounding)
-        partial = run_folder.prepare(out, resume=resume)
-        monitor = Checkpoints(partial, identity, watch.step)
-        try:
-            with executor(workers, master) as spread:
-                fit = api.fit(
-                    loaded,
-                    grounding,
-                    backend,
-                    hidden=hidden,
-                    monitor=monitor,
-                    executor=spread,
-                    calibrate=calibrate,
-                    **chosen,
-                )
-        except KeyboardInterrupt:
-            monitor.save()
-            kept = f"the state is in {partial}: go on with the same command and --resume"
-            if over := out_of_time(kept):
-                raise over from None
-            say_error(f"interrupted; {kept}")
-            raise typer.Exit(130) from None
-        except RelcrfError:
-            remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
-            raise
-    if strict and not fit.learned.converged:
-        remove_folder(partial)
-        message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
-        raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
-    learned = replace(fit.learned, log=tuple(monitor.log))
-    timings = {"ground": seconds_ground, "learn": fit.seconds}
-    held = held_out(dataset, split, hold)
-    asked = None if held is None else held[0].text
-    protocol = Protocol(asked, tuple(held[1]) if held else (), calibrate, workers, memory, budget, master)
-    run_folder.save(learned, out, timings, monitor.seconds, Provenance.now(identity, protocol, grounding.bound))
+    with ExitStack() as claims:
+        with watching(quiet=as_json) as watch, limited(time_limit):
+            watch.phase("reading tables")
+            saved = kept_blocks(keep)
+            engine = spark(master) if master is not None else duckdb()
+            dataset = Dataset(data, memory=memory)
+            grounding = loaded.ground(
+                dataset,
+                budget,
+                engine=engine,
+                keep=saved,
+                progress=watch.grounding,
+                with_gates=system.gated,
+                most_factors=max_factors,
+            )
+            seconds_ground = time.perf_counter() - started
+            hidden = hidden_labels(grounding, split, hold)
+            problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
+            selected = None
+            if grid:
+                watch.phase("selecting settings")
+                selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
+                chosen |= selected.settings
+            identity = fingerprint(loaded.text, backend, chosen, problem, grounding)
+            partial = claims.enter_context(run_folder.claimed(out, resume=resume, force=force))
+            monitor = Checkpoints(partial, identity, watch.step)
+            try:
+                with executor(workers, master) as spread:
+                    fit = api.fit(
+                        loaded,
+                        grounding,
+                        backend,
+                        hidden=hidden,
+                        monitor=monitor,
+                        executor=spread,
+                        calibrate=calibrate,
+                        **chosen,
+                    )
+            except KeyboardInterrupt:
+                monitor.save()
+                kept = f"the state is in {partial}: go on with the same command and --resume"
+                if over := out_of_time(kept):
+                    raise over from None
+                say_error(f"interrupted; {kept}")
+                raise typer.Exit(130) from None
+            except RelcrfError:
+                remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
+                raise
+        if strict and not fit.learned.converged:
+            remove_folder(partial)
+            message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
+            raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
+        learned = replace(fit.learned, log=tuple(monitor.log))
+        timings = {"ground": seconds_ground, "learn": fit.seconds}
+        held = held_out(dataset, split, hold)
+        asked = None if held is None else held[0].text
+        protocol = Protocol(asked, tuple(held[1]) if held else (), calibrate, workers, memory, budget, master)
+        run_folder.save(learned, out, timings, monitor.seconds, Provenance.now(identity, protocol, grounding.bound))
     if export is not None:
         write_text(export, exported(learned))
     if as_json:

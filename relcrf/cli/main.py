@@ -33,9 +33,9 @@ from relcrf.cli import (
     warmup,
     weights,
 )
-from relcrf.cli.dropped_signals import sent_again
+from relcrf.cli.dropped_signals import remembered, sent_again
 from relcrf.cli.output import complain, note, print_json, say_error
-from relcrf.cli.time_limit import INTERRUPTED, out_of_time
+from relcrf.cli.time_limit import INTERRUPTED, is_over, out_of_time
 from relcrf.data.store import FULL, reason, too_little_memory
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.kernels.compile import cache_folder
@@ -94,10 +94,21 @@ def _main(
 
 def _refuse(error: RelcrfError) -> NoReturn:
     """Says what is wrong, to people and with --json to machines, and ends with the error's exit code."""
-    if "--json" in sys.argv:
-        print_json({"errors": [d.as_dict() for d in error.diagnostics]})
+    try:
+        if "--json" in sys.argv:
+            print_json({"errors": [d.as_dict() for d in error.diagnostics]})
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:  # of a full disk, say: people are told all the same
+        _drop_output()
     complain(error)
     sys.exit(error.exit_code)
+
+
+def _drop_output() -> None:
+    """What nobody can be given goes nowhere, so that Python does not try it once more while it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 UNREAD = 141
@@ -127,9 +138,8 @@ def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
     try:
         _run()
-        sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(UNREAD)
     except SystemExit as end:
         # Where nobody reads the output any more (`| head`), rich and typer end with 1, as relcrf never does.
@@ -137,8 +147,9 @@ def run() -> None:
 
 
 def _run() -> None:
+    came: list[int] = []
     try:
-        with sent_again(signal.SIGINT, KeyboardInterrupt):
+        with remembered() as came, sent_again(signal.SIGINT, KeyboardInterrupt):
             code = app(standalone_mode=False)
         if isinstance(code, int) and code:
             if code == INTERRUPTED:
@@ -146,6 +157,7 @@ def _run() -> None:
                     _refuse(over)
                 _end_quietly()
             sys.exit(code)
+        sys.stdout.flush()
     except _USAGE_ERROR as error:
         context = getattr(error, "ctx", None)
         where = context.command_path if context else "relcrf"
@@ -179,7 +191,8 @@ def _run() -> None:
         hint = "make room; what was whole before is there still" if full else "name another place"
         _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
     except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
-        if isinstance(error, RuntimeError) and "Query interrupted" in str(error):  # Ctrl-C while DuckDB was at work
+        # Ctrl-C, or the end of the time, while DuckDB was at work or a kernel was compiled
+        if came or is_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
             if over := out_of_time():
                 _refuse(over)
             say_error("interrupted")

@@ -77,6 +77,11 @@ def end_interrupted(what: str = "the answer is what there was") -> NoReturn:
     raise typer.Exit(INTERRUPTED)
 
 
+def is_over() -> bool:
+    """Whether the time has ended a command."""
+    return bool(_over)
+
+
 def out_of_time(kept: str = "") -> ConvergenceError | None:
     """What is said where the time is over; None where it is not.
 

@@ -10,6 +10,7 @@ folds = 10
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -259,15 +260,17 @@ class _Reader:
 
     def _inside(self, text: str, *path: str) -> Path | None:
         """A file of the manifest's folder, links followed."""
-        folder = self.path.parent.resolve()
+        if "\0" in text:
+            self._wrong(f"{text!a} is no name of a file", None, *path, code="E203")
+            return None
         file = self.path.parent / text
-        if Path(text).is_absolute() or not file.resolve().is_relative_to(folder):
+        if Path(text).is_absolute() or not _real(file).is_relative_to(_real(self.path.parent)):
             hint = "a manifest names files of its own folder and of those below; copy the file there"
             self._wrong(f"'{text}' is outside the folder of the manifest", hint, *path, code="E233")
             return None
-        if not file.is_file():
-            there = sorted(p.name for p in file.parent.iterdir()) if file.parent.is_dir() else []
-            what = "is a folder" if file.is_dir() else "does not exist"
+        if not os.path.isfile(file):  # unlike `file.is_file()`, of names that are too long as well
+            there = sorted(os.listdir(file.parent)) if os.path.isdir(file.parent) else []
+            what = "is a folder" if os.path.isdir(file) else "is no file" if os.path.exists(file) else "does not exist"
             self._wrong(f"the file '{text}' {what}", suggestion(file.name, there), *path, code="E203")
             return None
         return file
@@ -300,6 +303,11 @@ class _Reader:
         if kind == "folds":
             return FoldSplit(split["folds"], split.get("seed", 0), tuple(hold))
         return HideSplit(float(split["hide"]), split.get("seed", 0))
+
+
+def _real(path: Path) -> Path:
+    """A path with its links followed; unlike `path.resolve()` of links to themselves as well."""
+    return Path(os.path.realpath(path))
 
 
 def _is_kind(value: Any, kind: type) -> bool:

@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import duckdb
 import sqlglot
-from sqlglot import expressions
+from sqlglot import errors, expressions
 
 from relcrf.data.readers.base import Found
 from relcrf.data.store import Store, first_line, literal, quoted
@@ -92,7 +92,7 @@ def _named_tables(query: Query) -> set[str]:
         )
     try:
         tree = sqlglot.parse_one(query.sql, read="duckdb")
-    except sqlglot.ParseError as error:
+    except (errors.SqlglotError, RecursionError) as error:
         raise _refused(query, f"the SQL of table '{query.name}' cannot be read", first_line(error)) from None
     return {table.name.lower() for table in tree.find_all(expressions.Table)}
 

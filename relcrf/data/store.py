@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -50,6 +51,9 @@ _UNITS = {
     "GI": 1 << 30,
     "TI": 1 << 40,
 }
+
+_MOST_BYTES = 2.0**63
+"""More no system can count."""
 
 _PATTERN = re.compile(r"[*?\[\]{}\\\0-\x1f]")
 """What DuckDB takes for a pattern in the name of a file, and more that it might."""
@@ -138,10 +142,10 @@ class Store:
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
         size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?|)B", memory.strip().upper())
-        if size is None:
+        n_bytes = float(size[1]) * _UNITS[size[2] or "B"] if size is not None else math.inf
+        if n_bytes > _MOST_BYTES:
             hint = "write a size such as 500MB or 2GB"
             raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))
-        n_bytes = float(size[1]) * _UNITS[size[2] or "B"]
         self.memory = f"{int(n_bytes * DUCKDB_SHARE)}B"
         """Limit of DuckDB's buffers."""
         self.n_bytes = int(n_bytes)

@@ -103,8 +103,8 @@ class Document:
         """The file that an `include` names, whether it is there or not."""
         home = self.path_of(include.span.source.name) if include.span is not None else None
         try:
-            return (home.parent / include.path).resolve() if home is not None else None
-        except (OSError, ValueError):  # no name of a file at all
+            return Path(os.path.realpath(home.parent / include.path)) if home is not None else None
+        except ValueError:  # no name of a file at all
             return None
 
     @cached_property

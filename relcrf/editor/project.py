@@ -139,7 +139,7 @@ def _files(folders: list[Path]) -> Iterator[Path]:
             if left < 0:
                 return
             for name in sorted(names):
-                path = (Path(parent) / name).resolve()
-                if name.endswith(".rcrf") and path not in seen:
+                path = Path(os.path.realpath(os.path.join(parent, name)))
+                if name.endswith(".rcrf") and path not in seen and path.is_file():
                     seen.add(path)
                     yield path

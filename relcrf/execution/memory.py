@@ -20,10 +20,9 @@ LEARNING = 30
 ASKING = 4
 """Vectors of weights that inference holds."""
 
-_CGROUP = (
-    ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory.current"),
-    ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-)
+_GROUPS = "/sys/fs/cgroup"
+_LIMITS = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
+"""Of the second and the first version of Linux's control groups."""
 
 
 def require(graph: int, weights: int, vectors: int, what: str) -> None:
@@ -67,11 +66,26 @@ def _of_machine() -> list[int]:
 
 def _of_container() -> list[int]:
     out = []
-    for limit, used in _CGROUP:
-        most, now = _read(limit).strip(), _read(used).strip()
-        if most.isdigit() and now.isdigit():
-            out.append(int(most) - int(now))
+    for folder in _groups():
+        # Pages of files count as used, and go where memory is needed.
+        cached = re.search(r"^(?:total_)?inactive_file (\d+)$", _read(f"{folder}/memory.stat"), re.MULTILINE)
+        for limit, used in _LIMITS:
+            most, now = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{used}").strip()
+            if most.isdigit() and now.isdigit():
+                out.append(int(most) - int(now) + (int(cached[1]) if cached else 0))
     return out
+
+
+def _groups() -> list[str]:
+    """The process's control groups that limit memory, and those that these are in."""
+    found = dict.fromkeys((_GROUPS, f"{_GROUPS}/memory"))
+    for line in _read("/proc/self/cgroup").splitlines():
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        base = _GROUPS if not controllers else f"{_GROUPS}/memory" if "memory" in controllers.split(",") else None
+        parts = [part for part in path.split("/") if part not in ("", "..")]
+        if base is not None:
+            found |= dict.fromkeys("/".join([base, *parts[:k]]) for k in range(len(parts) + 1))
+    return list(found)
 
 
 def _of_process() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,6 @@ def _features(folder: Path, facts: Mapping[str, Any]) -> AbstractFeatures:
 
 def _column(folder: Path, name: str) -> np.ndarray:
     path = folder / name
-    if path.resolve().parent != folder.resolve():
+    if os.path.dirname(os.path.realpath(path)) != os.path.realpath(folder) or not path.is_file():
         raise ValueError(f"'{name}' is no file of the folder")
     return open_column(path)

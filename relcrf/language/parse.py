@@ -6,7 +6,9 @@ declaration gives one diagnostic, and all others are still read.
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -111,7 +113,7 @@ def _follow(
         if "\0" in include.path:
             problems.append(Diagnostic("E005", f"{include.path!a} is no name of a file", include.span))
             continue
-        path = (folder / include.path).resolve()
+        path = Path(os.path.realpath(folder / include.path))
         if path in seen:
             continue
         if len(seen) > MOST_INCLUDED:
@@ -141,7 +143,10 @@ def _included_text(include: Include, root: Path, path: Path) -> str | Diagnostic
         message = f"'{include.path}' is outside the model's folder"
         return Diagnostic("E005", message, include.span, "a model includes files of its own folder and those below it")
     try:
-        if path.stat().st_size > MAX_INCLUDED:
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            return Diagnostic("E005", f"'{include.path}' is no file", include.span)
+        if found.st_size > MAX_INCLUDED:
             return Diagnostic("E005", f"'{include.path}' has more than {MAX_INCLUDED:,} bytes", include.span)
         return path.read_text(encoding="utf-8")
     except OSError as error:

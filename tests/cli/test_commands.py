@@ -154,6 +154,40 @@ def test_output_that_nobody_reads(web):
     assert ended == dict.fromkeys(started, ("", 141))
 
 
+def in_shell(redirection, *words):
+    """Starts the command with its streams as a shell redirects them."""
+    line = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "relcrf", *words]
+    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_streams_that_are_closed(tmp_path):
+    started = [
+        (in_shell(">&-", "--version"), (0, "", "")),
+        (in_shell(">&-", "check", str(MODEL), "--json"), (0, "", "")),
+        (in_shell("<&- >&- 2>&-", "check", str(tmp_path / "nowhere.rcrf")), (2, "", "")),
+    ]
+    for process, expected in started:
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == expected
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_full_disk_behind_the_output(tmp_path):
+    """One diagnostic, whichever of the output's words could not be written."""
+    missing = str(tmp_path / "nowhere.rcrf")
+    started = [
+        (in_shell("> /dev/full", *words), code)
+        for words, code in (
+            (["--version"], "E314"),
+            (["check", str(MODEL), "--json"], "E314"),
+            (["check", missing, "--json"], "E004"),
+        )
+    ]
+    for process, code in started:
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err.count("error[")) == (2, 1) and err.startswith(f"error[{code}]"), err
+
+
 def test_a_cross_product_is_stopped_by_the_budget(relcrf_, web, tmp_path):
     model = tmp_path / "cross.rcrf"
     model.write_text(MODEL.read_text() + "\ntemplate every(a: Page, b: Page)\n    over a.category == b.category\n")
@@ -249,6 +283,7 @@ def test_held_out_labels_do_not_leak_into_training(relcrf_, web, tmp_path):
             "E371",
         ),
         (("plan", MODEL, "--data", "WEB", "--memory", "much"), 2, "E311"),
+        (("plan", MODEL, "--data", "WEB", "--memory", f"{'9' * 400}GB"), 2, "E311"),
         (("plan", MODEL), 2, "--data"),
         (("fly",), 2, "fly"),
     ],
@@ -323,6 +358,20 @@ def test_an_interrupted_run_is_not_lost_by_a_slip(relcrf_, web, tmp_path):
     assert (code, "E337" in err) == (2, True)
     assert relcrf_("train", MODEL, "--data", tmp_path / "nowhere", "--out", tmp_path / "run", "--force")[0] == 3
     assert (checkpoint / "identity").exists(), "nothing is cleared before the tables are read"
+
+
+def test_ctrl_c_that_a_compiler_turns_into_something_else(relcrf_, web, monkeypatch):
+    def compile_late(*given, **settings):
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except KeyboardInterrupt:
+            raise RuntimeError("no compiled object yet for <Library>") from None
+
+    monkeypatch.setattr(relcrf.Model, "ground", compile_late)
+    code, out, err = relcrf_("ground", MODEL, "--data", web)
+    assert (code, out, err.split()) == (130, "", ["interrupted"])
+    monkeypatch.setattr(relcrf.Model, "ground", lambda *given, **settings: 1 / 0)
+    assert relcrf_("ground", MODEL, "--data", web)[0] == 70
 
 
 def test_ctrl_c_in_a_real_process(web, tmp_path):

@@ -193,6 +193,9 @@ def test_an_open_table_leaves_what_is_not_listed_open(tmp_path):
             "two columns",
             "case",
         ),
+        ('[tables.page]\nfile = "a\\u0000b.csv"\n', "E203", 2, "is no name of a file", None),
+        (f"[tables.page]\nfile = '{'a' * 5000}'\n", "E203", 2, "does not exist", None),
+        (f"[tables.page]\nfile = '{'a/' * 3000}'\n", "E203", 2, "does not exist", None),
         ("[tables.page]\nfile = 'pages.csv'\ntable = 'x'\n", "E232", 2, "has no table 'x'", "pages"),
         ("[tables.page]\npostgres = 'host=x'\n", "E232", 2, "no URL of PostgreSQL", "postgresql://"),
         (
@@ -284,6 +287,7 @@ SECRET = "id,word\n1,secret\n"
         "SELEC 1",
         "SELECT nothing FROM page",
         "",
+        f"SELECT {'(' * 300}1{')' * 300}",
     ],
 )
 def test_sql_reaches_the_manifests_tables_alone(folder, tmp_path, sql):

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from unread import unread_pipe
 
 import relcrf
+from relcrf.editor.document import Document
+from relcrf.editor.project import _files
 from relcrf.errors import ModelError
 
 COMMON = "entity Page { predict spam : bool }\nrelation Link(a: Page, b: Page)\n"
@@ -81,6 +84,17 @@ def test_mistakes_are_told_in_their_file(tmp_path: Path) -> None:
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
     assert codes(write(tmp_path, main=MAIN.replace("common.rcrf", "a\\u0000b"))) == ["E005"]
+
+
+def test_a_pipe_and_a_link_to_itself_are_not_waited_for(tmp_path: Path) -> None:
+    main = write(tmp_path, main=MAIN)
+    with unread_pipe(tmp_path / "common.rcrf"):
+        assert codes(main) == ["E005"]
+        assert list(_files([tmp_path])) == [main]
+    (tmp_path / "common.rcrf").symlink_to("common.rcrf")
+    assert codes(main) == ["E005"]
+    document = Document(MAIN, main)
+    assert [d.code for d in document.problems] == ["E005"] and document.included == {tmp_path / "common.rcrf"}
 
 
 def test_a_missing_file_and_a_text_without_a_folder(tmp_path: Path) -> None:

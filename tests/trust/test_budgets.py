@@ -222,6 +222,17 @@ def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
     assert memory.available() == 5000 << 10
     files |= {"/sys/fs/cgroup/memory.max": "9000\n", "/sys/fs/cgroup/memory.current": "2000\n"}
     assert memory.available() == 7000
+    files["/sys/fs/cgroup/memory.stat"] = "anon 900\ninactive_file 500\nactive_file 40\n"
+    assert memory.available() == 7500, "pages of files can go"
+    files["/proc/self/cgroup"] = "0::/user.slice/job.scope\n"
+    job = "/sys/fs/cgroup/user.slice/job.scope"
+    files |= {f"{job}/memory.max": "3000\n", f"{job}/memory.current": "1000\n"}
+    assert memory.available() == 2000
+    files["/proc/self/cgroup"] = "7:cpu,memory:/job\n3:pids:/x\n"
+    files |= {"/sys/fs/cgroup/memory/job/memory.limit_in_bytes": "900\n"}
+    files |= {"/sys/fs/cgroup/memory/job/memory.usage_in_bytes": "200\n"}
+    assert memory.available() == 700
+    files["/proc/self/cgroup"] = ""
     files["/sys/fs/cgroup/memory.max"] = "max\n"
     assert memory.available() == 5000 << 10
     monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (12 << 10, 0))

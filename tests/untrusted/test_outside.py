@@ -10,6 +10,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pytest
+from unread import unread_pipe
 
 import relcrf
 from relcrf.backends import run_folder
@@ -81,6 +82,23 @@ def test_a_run_folder_that_names_a_file_outside(run, tmp_path):
     assert refused(lambda: relcrf.load_fit(run)) == "E421"
 
 
+PIPES = ["model.rcrf", "weights.npy", "log.jsonl", "moments.npy", "timings.json", run_folder.MANIFEST]
+
+
+@pytest.mark.parametrize("name", PIPES)
+def test_a_run_folder_with_a_pipe_is_not_waited_for(run, name):
+    (run / name).unlink(missing_ok=True)
+    call = run_folder.load_timings if name == "timings.json" else relcrf.load_fit
+    with unread_pipe(run / name):
+        assert refused(lambda: call(run)) == "E336"
+
+
+def test_a_run_folder_with_a_link_to_itself(run):
+    (run / "weights.npy").unlink()
+    (run / "weights.npy").symlink_to("weights.npy")
+    assert refused(lambda: relcrf.load_fit(run)) == "E421"
+
+
 def test_a_link_to_the_whole_folder_is_well(run, tmp_path):
     (tmp_path / "link").symlink_to(run)
     assert relcrf.load_fit(tmp_path / "link").weights()
@@ -124,11 +142,14 @@ def test_weights_that_are_no_numbers_predict_nothing(run):
     assert refused(lambda: relcrf.load_fit(run)) == "E336"
 
 
-@pytest.mark.parametrize("text", ["", "entity Page { predict good : bool }\ntemplate other(p: Page) over p.good\n"])
-def test_a_run_folder_with_another_model_predicts_nothing(run, text):
+OTHER = "entity Page { predict good : bool }\ntemplate other(p: Page) over p.good\n"
+
+
+@pytest.mark.parametrize(("text", "code"), [("", "E137"), (OTHER, "E423")])
+def test_a_run_folder_with_another_model_predicts_nothing(run, text, code):
     (run / "model.rcrf").write_text(text)
     data = relcrf.Dataset({"page": {"id": [1], "good": [None], "size": [0.5]}})
-    assert refused(lambda: relcrf.load_fit(run).predict(data)) == "E423"
+    assert refused(lambda: relcrf.load_fit(run).predict(data)) == code
 
 
 def test_a_folder_of_tables_with_a_link_that_leads_out(tmp_path):
@@ -168,6 +189,29 @@ def test_the_database_reaches_nothing_outside(tmp_path):
                 connection.execute(sql).fetchall()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.csv", "page.csv"]
     assert len(data.connection.execute(f"SELECT * FROM {data.tables['page'].scan}").fetchall()) == 1
+
+
+def test_kept_blocks_with_a_pipe_or_a_link_to_itself(tmp_path):
+    data = relcrf.Dataset({"page": {"id": [1, 2, 3], "good": [True, False, None], "size": [0.5, 1.0, 2.0]}})
+    model = relcrf.parse(MODEL)
+    model.ground(data, keep=tmp_path / "kept")
+    column = next((tmp_path / "kept").glob("*/*.npy"))
+    column.unlink()
+    with unread_pipe(column):
+        assert refused(lambda: model.ground(data, keep=tmp_path / "kept")) == "E227"
+    column.symlink_to(column.name)
+    assert refused(lambda: model.ground(data, keep=tmp_path / "kept")) == "E227"
+
+
+def test_a_dataset_with_a_pipe_or_a_link_to_itself(tmp_path):
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    with unread_pipe(tmp_path / "page.csv"):
+        assert refused(lambda: relcrf.Dataset(tmp_path)) == "E202"
+        assert refused(lambda: relcrf.Dataset(tmp_path / "page.csv")) == "E201"
+        assert refused(lambda: relcrf.Dataset({"page": tmp_path / "page.csv"})) == "E203"
+        for name in ("page.csv", "loop.csv"):
+            (tmp_path / "dataset.toml").write_text(f"[tables.page]\nfile = '{name}'\n")
+            assert refused(lambda: relcrf.Dataset(tmp_path)) == "E203"
 
 
 def test_kept_blocks_that_would_be_read_beyond_their_arrays(tmp_path):

@@ -1,0 +1,196 @@
+"""What stands beside a run, in it, or under the names that it is written through is nobody's but its owner's."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from relcrf.backends import checkpoints, run_folder
+from relcrf.errors import UsageError
+from relcrf.files import remove_folder, write_text
+from relcrf.resources import shipped
+
+MODEL = shipped("models", "webkb.rcrf")
+
+
+@pytest.fixture
+def train(relcrf_, web, tmp_path):
+    """Trains into a folder; gives exit code and what was said."""
+
+    def run(out="run", *more, data=web):
+        code, _, err = relcrf_("train", MODEL, "--data", data, "--out", tmp_path / out, *more)
+        assert "Traceback" not in err
+        return code, err
+
+    return run
+
+
+def bytes_of(folder):
+    return {
+        path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("timings.json", "manifest.json")
+    }
+
+
+def test_links_that_were_laid_out_are_not_followed(tmp_path):
+    """A name that could be foreseen would write to whatever somebody has linked it to."""
+    (tmp_path / "mine").write_text("mine")
+    for name in (".out.txt.writing", "out.txt"):
+        (tmp_path / name).symlink_to(tmp_path / "mine")
+    write_text(tmp_path / "out.txt", "new")
+    assert (tmp_path / "mine").read_text() == "mine" and (tmp_path / "out.txt").read_text() == "new"
+    assert not (tmp_path / "out.txt").is_symlink()
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077])
+def test_files_have_the_mode_that_the_umask_says(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "out", "x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_neighbours_are_left_alone(train, tmp_path):
+    for name in ("run.replaced", "run.partial.removed", "run.removed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("precious")
+    assert train()[0] == 0 and train("run", "--force")[0] == 0
+    for name in ("run.replaced", "run.partial.removed", "run.removed"):
+        assert (tmp_path / name / "file").read_text() == "precious"
+    assert {path.name for path in tmp_path.iterdir()} == {"run", "run.replaced", "run.partial.removed", "run.removed"}
+    (tmp_path / "other.partial").mkdir()
+    code, err = train("other", "--force")
+    assert (code, "E331" in err, "no unfinished run" in err) == (2, True, True)
+
+
+def test_what_is_read_or_strange_does_not_go_with_a_run(train, web, tmp_path):
+    assert train()[0] == 0
+    for name in ("page.csv", "link.csv", "page_words.csv"):
+        write_text(tmp_path / "run" / name, (web / name).read_text())
+    for more in ({"data": tmp_path / "run"}, {}):
+        code, err = train("run", "--force", **more)
+        assert (code, "E331" in err) == (2, True)
+    assert "page.csv" in err and (tmp_path / "run" / "page.csv").exists()
+    code, err = train("new", "--keep", tmp_path / "new" / "kept")
+    assert (code, "E331" in err, "inside of the run folder" in err) == (2, True, True)
+
+
+def test_two_trainings_at_one_place(train, tmp_path):
+    with run_folder.claimed(tmp_path / "run", resume=False, force=False) as partial:
+        (partial / "checkpoint" / "identity").write_text("of the first")
+        for more in ((), ("--force",), ("--resume",)):
+            code, err = train("run", *more)
+            assert code == 2 and ("E407" in err or "E337" in err), err
+        assert "E407" in train("run", "--force")[1] and "E407" in train("run", "--resume")[1]
+        assert (partial / "checkpoint" / "identity").read_text() == "of the first"
+    assert train("run", "--force")[0] == 0
+
+
+def test_a_run_that_came_meanwhile_is_not_replaced(train, tmp_path, monkeypatch):
+    require = run_folder.require_writable
+    train("other")
+
+    def late(folder, **how):
+        if "read" not in how:  # the second look, after grounding
+            (tmp_path / "other").rename(tmp_path / "run")
+        require(folder, **how)
+
+    monkeypatch.setattr(run_folder, "require_writable", late)
+    code, err = train("run")
+    assert (code, "E330" in err) == (2, True)
+
+
+def test_a_link_stays_where_it_is(train, tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "run")
+    assert train("link")[0] == 0
+    first = bytes_of(tmp_path / "there" / "run")
+    for _ in range(2):
+        assert train("link", "--force")[0] == 0
+    assert (tmp_path / "link").is_symlink() and bytes_of(tmp_path / "there" / "run") == first
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["run"]
+
+
+def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch):
+    steps = []
+    step = checkpoints.Checkpoints.step
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", lambda *given: (steps.append(given[1]), step(*given)))
+    assert train("whole")[0] == 0 and steps
+
+    def full(folder, names):
+        raise OSError(28, "No space left on device", str(folder))
+
+    monkeypatch.setattr(run_folder, "hashes", full)
+    code, err = train()
+    assert code == 2 and "E314" in err and not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", lambda *given: (steps.append(given[1]), step(*given)))
+    steps.clear()
+    assert train("run", "--resume")[0] == 0
+    assert not steps, "nothing is learned again"
+    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
+    assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize("at", [2, 5, 9])
+def test_ctrl_c_inside_of_a_step(train, tmp_path, monkeypatch, at):
+    assert train("whole")[0] == 0
+    count, calls = np.count_nonzero, []
+
+    def interrupt(array):
+        calls.append(1)
+        if len(calls) == at:
+            raise KeyboardInterrupt
+        return count(array)
+
+    monkeypatch.setattr(checkpoints.np, "count_nonzero", interrupt)
+    assert train()[0] == 130
+    monkeypatch.undo()
+    assert train("run", "--resume")[0] == 0
+    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
+
+
+def spoil_array(folder):
+    path = next(folder.glob("weights.*.point.npy"))
+    np.save(path, np.zeros_like(np.load(path)))
+
+
+def spoil_facts(folder):
+    path = folder / "weights.json"
+    digest, text = path.read_text().split("\n", 1)
+    path.write_text(f"{digest}\n{json.dumps(json.loads(text) | {'iteration': 1})}")
+
+
+@pytest.mark.parametrize("spoil", [spoil_array, spoil_facts, lambda f: (f / "identity").write_bytes(b"\xff\xfe")])
+def test_a_damaged_checkpoint_is_not_gone_on_from(train, tmp_path, monkeypatch, spoil):
+    step = checkpoints.Checkpoints.step
+
+    def interrupt(self, stage, state, most):
+        step(self, stage, state, most)
+        if stage == "weights" and state.iteration == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
+    assert train()[0] == 130
+    monkeypatch.undo()
+    spoil(tmp_path / "run.partial" / "checkpoint")
+    code, err = train("run", "--resume")
+    assert (code in (2, 3), err.count("error[")) == (True, 1) and ("E336" in err or "E333" in err)
+    assert train("run", "--force")[0] == 0
+
+
+def test_a_folder_goes_under_a_drawn_name(tmp_path):
+    for name in ("one", "one.removed"):
+        (tmp_path / name).mkdir()
+    remove_folder(tmp_path / "one")
+    assert [path.name for path in tmp_path.iterdir()] == ["one.removed"]
+
+
+def test_runs_of_python_are_refused_alike(train, web, tmp_path):
+    import relcrf
+
+    fit = relcrf.load(MODEL).fit(relcrf.Dataset(web), max_iterations=2)
+    with run_folder.claimed(tmp_path / "run", resume=False, force=False), pytest.raises(UsageError, match="E407"):
+        fit.save(tmp_path / "run")

@@ -21,7 +21,7 @@ class ColumnSplit:
     @property
     def text(self) -> str:
         """What `read_split` reads as this plan."""
-        return self.column
+        return f"column={self.column}" if "=" in self.column else self.column
 
     def __str__(self) -> str:
         return self.column
@@ -153,7 +153,7 @@ def read_protocol(text: str, folds: int | None = None, seed: int = 0) -> Protoco
         if not column:
             raise UsageError(Diagnostic("E349", f"'{text}' names no column", hint=f"write {kind}=Page.{kind}"))
         return GroupSplit(column, folds, seed) if kind == "by" else TimeSplit(column, folds or FOLDS)
-    if equals and kind not in ("folds", "hide", "seed"):
+    if equals and kind not in ("column", "folds", "hide", "seed"):
         raise UsageError(Diagnostic("E349", f"'{text}' is no split", hint=_PROTOCOL_HINT))
     if equals and folds is not None:
         raise UsageError(Diagnostic("E349", f"'{text}' and --folds {folds} say both how to divide", hint="give one"))
@@ -179,13 +179,16 @@ def read_hidden(text: str, seed: int = 0) -> ShareSplit:
 
 
 def read_split(text: str) -> SplitPlan:
-    """The plan of `--split`: a column's name, `folds=10` or `hide=0.1`, with `,seed=7` if wanted.
+    """The plan of `--split`: a column's name, `folds=10` or `hide=0.1`, with `,seed=7` if wanted; `column=a=b` is any name.
 
     Raises:
         UsageError: where the text says something else.
     """
     if "=" not in text:
         return ColumnSplit(text)
+    first, _, column = text.partition("=")
+    if first.strip() == "column":
+        return ColumnSplit(column)
     settings: dict[str, str] = {}
     for pair in text.split(","):
         name, _, number = pair.partition("=")

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend
-from relcrf.backends.provenance import fingerprint
+from relcrf.backends.provenance import fingerprint, hashes
+from relcrf.columns.growing import DAMAGED
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.measures import Judged
-from relcrf.evaluation.trials import Answers, Exam
+from relcrf.evaluation.trials import Answers, Exam, asked
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import render
@@ -26,6 +27,9 @@ from relcrf.language.render import render
 FACTS = "round.json"
 
 FORMAT = 1
+
+TOLERANCE = 1e-6
+"""Of the sum of a variable's probabilities."""
 
 _FIRST = ("variable", "truth", "predicted")
 """Columns before those of the probabilities; the keys come last."""
@@ -63,8 +67,7 @@ class AnswerFolder:
         facts = {
             "format": FORMAT,
             "identity": self._identity_of(number),
-            "round": answers.round,
-            "attributes": list(answers.judged),
+            "tables": hashes(partial, [f"{name}.csv" for name in answers.judged]),
             "labels": dict(answers.labels),
             "seconds_learn": answers.seconds_learn,
             "seconds_infer": answers.seconds_infer,
@@ -88,9 +91,14 @@ class AnswerFolder:
                 raise ValueError("another format")
             if facts["identity"] != self._identity_of(number):
                 raise ValueError("another identity")
-            read = {name: self._read(path / f"{name}.csv") for name in facts["attributes"]}
-            return self._answers(facts, read)
-        except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError):
+            wanted = {block: asked(self._exam.rounds[number], block) for block in self._exam.blocks}
+            wanted = {block: variables for block, variables in wanted.items() if len(variables)}
+            if facts["tables"] != hashes(path, [f"{block.name}.csv" for block in wanted]):
+                raise ValueError("another content")
+            judged = {block.name: self._read(path, block, variables) for block, variables in wanted.items()}
+            variables = {block.name: variables for block, variables in wanted.items()}
+            return self._answers(self._exam.rounds[number].name, facts, variables, judged)
+        except (*DAMAGED, csv.Error):
             message = f"'{path}' holds no answers of this model, split, settings and data"
             hint = "name another --out, or remove that folder"
             raise UsageError(Diagnostic("E353", message, hint=hint)) from None
@@ -110,23 +118,32 @@ class AnswerFolder:
             columns[name] = texts[variables - block.start]
         return Frame(columns)
 
-    def _read(self, path: Path) -> tuple[np.ndarray, np.ndarray]:
-        """Variables and probabilities of a table."""
-        block = next(block for block in self._exam.blocks if f"{block.name}.csv" == path.name)
-        before, k = len(_FIRST), len(block.values)
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [[row[0], *row[before : before + k]] for row in list(csv.reader(file))[1:]]
-        table = np.array(rows, dtype=np.float64).reshape(len(rows), k + 1)
-        return table[:, 0].astype(np.int64), table[:, 1:]
+    def _read(self, folder: Path, block: VariableBlock, variables: np.ndarray) -> Judged:
+        """The probabilities of a table.
 
-    def _answers(self, facts: dict[str, Any], read: dict[str, tuple[np.ndarray, np.ndarray]]) -> Answers:
-        states = self._exam.problem.states
-        return Answers(
-            facts["round"],
-            {name: variables for name, (variables, _) in read.items()},
-            {name: Judged(probabilities, states[variables]) for name, (variables, probabilities) in read.items()},
-            {name: int(count) for name, count in facts["labels"].items()},
-            float(facts["seconds_learn"]),
-            float(facts["seconds_infer"]),
-            bool(facts["converged"]),
-        )
+        Raises:
+            ValueError: where it is of other variables, or has no probabilities.
+        """
+        before, k = len(_FIRST), len(block.values)
+        with (folder / f"{block.name}.csv").open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))[1:]
+        if [int(row[0]) for row in rows] != variables.tolist():
+            raise ValueError("other variables")
+        table = np.array([row[before : before + k] for row in rows], dtype=np.float64).reshape(len(rows), k)
+        if not ((table >= 0) & (table <= 1)).all() or (np.abs(table.sum(axis=1) - 1.0) > TOLERANCE).any():
+            raise ValueError("no probabilities")
+        return Judged(table, self._exam.problem.states[variables])
+
+    def _answers(
+        self, name: str, facts: dict[str, Any], variables: dict[str, np.ndarray], judged: dict[str, Judged]
+    ) -> Answers:
+        """
+        Raises:
+            ValueError: where what else is said of the round cannot be.
+        """
+        labels = {attribute: int(count) for attribute, count in facts["labels"].items()}
+        learn, infer = float(facts["seconds_learn"]), float(facts["seconds_infer"])
+        known = labels.keys() == {block.name for block in self._exam.blocks} and min(labels.values()) >= 0
+        if not (known and 0.0 <= learn < np.inf and 0.0 <= infer < np.inf):
+            raise ValueError("no round")
+        return Answers(name, variables, judged, labels, learn, infer, bool(facts["converged"]))

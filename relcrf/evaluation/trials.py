@@ -119,21 +119,22 @@ def by_frequency(exam: Exam, one: Round) -> Answers:
 def _answers(exam: Exam, one: Round, probabilities: Mapping[str, np.ndarray]) -> Answers:
     variables, judged = {}, {}
     for block in exam.blocks:
-        asked = _asked(one, block)
-        if len(asked):
-            variables[block.name] = asked
-            judged[block.name] = Judged(probabilities[block.name], exam.problem.states[asked])
+        found = asked(one, block)
+        if len(found):
+            variables[block.name] = found
+            judged[block.name] = Judged(probabilities[block.name], exam.problem.states[found])
     problem = exam.learning(one)
     known = (problem.roles == Role.FREE) & (problem.states >= 0)
     labels = {b.name: int(known[b.start : b.start + b.count].sum()) for b in exam.blocks}
     return Answers(one.name, variables, judged, labels, 0.0, 0.0, converged=True)
 
 
-def _asked(one: Round, block: VariableBlock) -> np.ndarray:
+def asked(one: Round, block: VariableBlock) -> np.ndarray:
+    """The variables of a block that a round asks for, ascending, shape (n,)."""
     return block.start + np.flatnonzero(one.held[block.start : block.start + block.count])
 
 
 def _probabilities(found: Inferred, one: Round, block: VariableBlock) -> np.ndarray:
     """Marginals of what is held out of a block, shape (n, n_values)."""
-    start = found.state_start[np.searchsorted(found.variables, _asked(one, block))]
+    start = found.state_start[np.searchsorted(found.variables, asked(one, block))]
     return np.asarray(found.marginals[start[:, None] + np.arange(len(block.values))])

@@ -1,11 +1,14 @@
 """The command `relcrf cv`: its tables, its answer for machines, its files, and what it says to mistakes."""
 
+import csv
 import json
+import shutil
 
 import pytest
 from tables import write_tables
 
 from relcrf.backends.local import LocalBackend
+from relcrf.backends.provenance import hashes
 from relcrf.resources import shipped
 
 WEBKB = shipped("models", "webkb.rcrf")
@@ -98,10 +101,95 @@ def test_a_folder_of_other_answers(relcrf_, web, tmp_path):
     assert (code, err.count("error[")) == (2, 1) and "E353" in err
     code, _, err = relcrf_(*ask)
     assert code == 0 and "2 rounds were in" in err
-    facts = tmp_path / "local" / "round-01" / "round.json"
-    facts.write_text(json.dumps(json.loads(facts.read_text()) | {"format": 0}))
+    facts({"format": 0})(tmp_path / "local" / "round-01")
     code, _, err = relcrf_(*ask)
     assert (code, err.count("error["), "E353" in err) == (2, 1, True)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """A folder for answers that are asked for once."""
+    return tmp_path_factory.mktemp("answers")
+
+
+@pytest.fixture
+def ask(relcrf_, web, answers, tmp_path):
+    """Asks for answers that are there, after a damage to the folder of the first round."""
+    words = ("cv", WEBKB, "--data", web, "--backend", "local", "--split", "folds=2", "--out")
+    if not any(answers.iterdir()):
+        assert relcrf_(*words, answers)[0] == 0
+
+    def after(damage):
+        shutil.copytree(answers, tmp_path / "out")
+        damage(tmp_path / "out" / "local" / "round-01")
+        return relcrf_(*words, tmp_path / "out")
+
+    return after
+
+
+def facts(change):
+    """Changes what is said of a round."""
+
+    def edit(folder):
+        path = folder / "round.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | change))
+
+    return edit
+
+
+def cells(change, *, hashed=True):
+    """Changes the rows of a table, with a hash that is right, or the one of before."""
+
+    def edit(folder):
+        path = folder / f"{NAME}.csv"
+        rows = list(csv.reader(path.read_text().splitlines()))
+        change(rows)
+        path.write_text("\n".join(map(",".join, rows)) + "\n")
+        if hashed:
+            facts({"tables": hashes(folder, [path.name])})(folder)
+
+    return edit
+
+
+def test_answers_that_are_whole_are_taken(ask):
+    """What the tests of damages change is taken without a change."""
+    code, _, err = ask(cells(lambda rows: None))
+    assert code == 0 and "2 rounds were in" in err
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / f"{NAME}.csv").write_text((folder / f"{NAME}.csv").read_text()[:500]),
+        lambda folder: (folder / f"{NAME}.csv").unlink(),
+        lambda folder: (folder / "round.json").write_text("[" * 100_000),
+        lambda folder: (folder / "round.json").write_text("[]"),
+        facts({"tables": {}}),
+        facts({"tables": {f"../round-02/{NAME}.csv": ""}}),
+        facts({"labels": {}}),
+        facts({"labels": {NAME: -1}}),
+        facts({"seconds_learn": float("nan")}),
+        facts({"seconds_infer": None}),
+        cells(lambda rows: rows[1].__setitem__(4, rows[1][3]), hashed=False),
+        cells(lambda rows: rows.pop()),
+        cells(lambda rows: rows.append(rows[-1])),
+        cells(lambda rows: rows.reverse()),
+        cells(lambda rows: rows[1].__setitem__(0, "-1")),
+        cells(lambda rows: rows[1].__setitem__(0, "9" * 30)),
+        cells(lambda rows: rows[1].__setitem__(0, f"{rows[1][0]}.5")),
+        cells(lambda rows: rows[1].__setitem__(3, "1e300")),
+        cells(lambda rows: rows[1].__setitem__(3, "nan")),
+        cells(lambda rows: rows[1].__setitem__(3, "-0.1")),
+        cells(lambda rows: rows[1].__setitem__(slice(3, 8), ["0.1"] * 5)),
+        cells(lambda rows: rows[1].__setitem__(slice(4, None), [])),
+        cells(lambda rows: rows[1].__setitem__(7, "x" * 200_000)),
+    ],
+)
+def test_damaged_answers_are_refused(ask, damage):
+    code, found, err = ask(damage)
+    assert (code, found, err.count("error["), "E353" in err) == (2, "", 1, True), err
+    assert "Warning" not in err
 
 
 def test_ctrl_c_says_how_to_go_on(relcrf_, web, tmp_path, monkeypatch):

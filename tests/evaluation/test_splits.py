@@ -6,10 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from command import json_command, relcrf_command
+from generated import generated
+from hypothesis import given
+from hypothesis import strategies as st
 from tables import small_web, write_tables
 
 import relcrf
-from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit, read_split
+from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit, read_protocol, read_split
 from relcrf.errors import UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.resources import shipped
@@ -170,3 +173,20 @@ def test_a_relation_about_no_things_may_be_split_by_folds(tmp_path):
     model = relcrf.parse("predict relation Rain(day: 1..9) template t(d: 1..9) over Rain(d)")
     data = relcrf.Dataset(write_tables(tmp_path, rain=[{"day": 1}]))
     assert len(np.unique(split_by(model.ground(data), "folds=3").fold)) == 3
+
+
+PLANS = st.one_of(
+    st.builds(
+        ColumnSplit, st.text() | st.sampled_from(["a=b", "=", "column=", "folds=2", "hide=0.1,seed=1", "column"])
+    ),
+    st.builds(FoldSplit, st.integers(2, 10_000), st.integers()),
+    st.builds(HideSplit, st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers()),
+)
+
+
+@generated(200)
+@given(PLANS)
+def test_the_text_of_a_plan_is_read_as_that_plan(plan):
+    assert read_split(plan.text) == plan
+    if "=" in plan.text:
+        assert read_protocol(plan.text) == plan

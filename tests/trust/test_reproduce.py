@@ -107,6 +107,19 @@ def test_other_data_and_other_bytes(relcrf_, relcrf_json, web, tmp_path):
     assert code == 3 and "1.00e-09" in out and "numpy was 1.0" in err and err.count("error[") == 1
 
 
+def test_a_split_by_a_column_whose_name_looks_like_a_setting(relcrf_, web, tmp_path):
+    data, run = tmp_path / "web", tmp_path / "run"
+    shutil.copytree(web, data)
+    pages = pd.read_csv(data / "page.csv", dtype=str).rename(columns={"school": "a=b"})
+    pages.to_csv(data / "page.csv", index=False)
+    (data / "dataset.toml").write_text('[split]\ncolumn = "a=b"\nhold = ["s1"]\n')
+    assert relcrf_("train", MODEL, "--data", data, "--out", run, "--set", "max_iterations=3")[0] == 0
+    code, _, err = relcrf_("reproduce", run, "--data", data)
+    assert code == 0, err
+    code, _, err = relcrf_("evaluate", run, "--data", data, "--split", "column=a=b", "--hold", "s1")
+    assert code == 0, err
+
+
 def test_values_of_another_name(relcrf_, web, tmp_path):
     """The graph has the same numbers, and they stand for something else."""
     data, run = tmp_path / "web", tmp_path / "run"

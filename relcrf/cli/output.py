@@ -175,7 +175,7 @@ def note_kept(saved: SavedBlocks | None) -> None:
     """Says which blocks of a folder were there and which were made."""
     if saved is not None:
         parts = [f"{what} {listing(names)}" for what, names in (("found", saved.found), ("made", saved.made)) if names]
-        note(f"{saved.folder}: {'; '.join(parts) or 'no block is needed'}")
+        note(f"{saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import IO
 
 import numpy as np
 
-UNFINISHED = ".writing"
+UNFINISHED, REMOVED = ".writing", ".removed"
 SHOWN = 40
 """Characters of a name that a drawn one begins with: a whole one might be too long."""
 
@@ -100,20 +101,25 @@ def put_in_place(folder: Path, place: Path) -> None:
     elif _exchanged(folder, place):
         remove_folder(folder)
     else:
-        former = _aside(place)
+        former = move_aside(place, place)
         os.replace(folder, place)
         shutil.rmtree(former, ignore_errors=True)
 
 
 def remove_folder(folder: Path) -> None:
-    """Removes a folder; ended in the middle of it, it does not leave a part of it under its name."""
+    """Removes a folder, and what killed processes have left of others of its name. Ended in the middle of it, it does not leave
+    a part of it under its name.
+    """
     if folder.exists():
-        shutil.rmtree(_aside(folder), ignore_errors=True)
+        move_aside(folder, folder)
+    for former in folder.parent.iterdir():
+        if re.fullmatch(rf"{re.escape(f'.{folder.name[:SHOWN]}.')}[a-z0-9_]{{8}}{re.escape(REMOVED)}", former.name):
+            shutil.rmtree(former, ignore_errors=True)
 
 
-def _aside(folder: Path) -> Path:
-    """Gives a folder a drawn name beside its own, and returns that."""
-    former = Path(tempfile.mkdtemp(prefix=f".{folder.name[:SHOWN]}.", suffix=".removed", dir=folder.parent))
+def move_aside(folder: Path, place: Path) -> Path:
+    """Gives a folder a drawn name beside a place, by which `remove_folder` of that place finds it; returns it."""
+    former = Path(tempfile.mkdtemp(prefix=f".{place.name[:SHOWN]}.", suffix=REMOVED, dir=place.parent))
     os.replace(folder, former)
     return former
 

@@ -26,7 +26,7 @@ from relcrf.backends.learned import LearnedModel, Meaning
 from relcrf.backends.provenance import Provenance, hashes
 from relcrf.columns.growing import DAMAGED, open_column
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
-from relcrf.files import put_in_place, remove_folder, remove_unfinished, write_array, write_text
+from relcrf.files import move_aside, put_in_place, remove_folder, remove_unfinished, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -81,7 +81,7 @@ def require_writable(folder: Path, *, resume: bool, force: bool, read: Iterable[
     if strangers := _strangers(whole):
         message = f"'{folder}' holds what no training wrote: {listing(strangers)}"
         raise UsageError(Diagnostic("E331", message, hint="move it, or choose another --out"))
-    if partial.exists() and not (partial / "checkpoint").is_dir():
+    if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
         message = f"'{partial}' is no unfinished run, whose name it has; it is left alone"
         raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
     _require_unclaimed(partial)
@@ -97,7 +97,7 @@ def _strangers(folder: Path) -> list[str]:
     """The names in a run folder that are none of a run's; none where no manifest says which are."""
     if not folder.is_dir() or not (known := known_hashes(folder)):
         return []
-    own = {*known, MANIFEST, "timings.json", "checkpoint"}
+    own = {*known, MANIFEST, "timings.json"}
     return sorted(path.name for path in folder.iterdir() if path.name not in own)
 
 
@@ -138,7 +138,7 @@ def _claim(held: int, partial: Path) -> None:
 def prepare(folder: Path, *, resume: bool) -> Path:
     """Makes the partial folder of a run that begins or goes on; for what may be there see `require_writable`."""
     partial = partial_name(folder)
-    if partial.exists() and not resume:
+    if not resume and partial.parent.is_dir():
         remove_folder(partial)
     (partial / "checkpoint").mkdir(parents=True, exist_ok=True)
     return partial
@@ -196,9 +196,10 @@ def save(
     names = sorted(p.name for p in partial.iterdir() if p.is_file() and p.name not in ("timings.json", MANIFEST))
     manifest = {"format": FORMAT, "files": hashes(partial, names), "made_of": made_of and made_of.plain()}
     write_text(partial / MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
-    place = _place(folder)
-    put_in_place(partial, place)
-    remove_folder(place / "checkpoint")  # the last, so that nothing that fails before it costs the training
+    # Not before all is written: what fails until then must not cost the training.
+    move_aside(partial / "checkpoint", partial)
+    put_in_place(partial, _place(folder))
+    remove_folder(partial)
 
 
 def load(folder: Path) -> LearnedModel:

@@ -134,6 +134,16 @@ def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
+def test_what_is_killed_between_the_last_two_steps_goes_on(train, tmp_path):
+    """The state is away and the run not yet in its place: everything is learned again."""
+    assert train("whole")[0] == 0 and train()[0] == 0
+    left = tmp_path / ".run.partial.ab12cd_9.removed"
+    (tmp_path / "run").rename(tmp_path / "run.partial")
+    (left / "checkpoint").mkdir(parents=True)
+    assert train("run", "--resume")[0] == 0
+    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole") and not left.exists()
+
+
 @pytest.mark.parametrize("at", [2, 5, 9])
 def test_ctrl_c_inside_of_a_step(train, tmp_path, monkeypatch, at):
     assert train("whole")[0] == 0

@@ -122,11 +122,12 @@ def _trained(
     identity = fingerprint(model.text, former.backend, former.settings, problem, grounding)
     provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))
     changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
-    comparable = made_of.versions.get("duckdb") == versions()["duckdb"]
-    if identity != made_of.identity or (changed and comparable):
+    if identity != made_of.identity:
         what = f": {listing(changed)} changed" if changed else ""
         message = f"these are not the data that '{run}' was learned from{what}"
         raise DataError(Diagnostic("E431", message, hint="name the same tables with --data; see manifest.json"))
+    if changed and made_of.versions.get("duckdb") == versions()["duckdb"]:
+        note(f"{listing(changed)} changed, in nothing that the model reads")
     monitor = Checkpoints(run_folder.prepare(out, resume=False), identity, watch.step)
     with executor(asked.workers, asked.master) as workers:
         fit = api.fit(

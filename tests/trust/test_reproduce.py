@@ -234,3 +234,14 @@ def test_a_run_folder_asks_for_no_more_processes_than_there_are_cores(relcrf_, w
     assert asked == [(os.cpu_count(), None), (3, None)]
     code, _, err = relcrf_("reproduce", run, "--data", web)
     assert (code, err.count("error["), "nonsense" in err) == (2, 1, True)
+
+
+def test_what_the_model_does_not_read_may_change(relcrf_, relcrf_json, web, tmp_path):
+    run, data = tmp_path / "run", tmp_path / "web"
+    shutil.copytree(web, data)
+    assert relcrf_("train", MODEL, "--data", data, "--out", run, "--set", "max_iterations=2")[0] == 0
+    heads, *rows = (data / "page.csv").read_text().splitlines()
+    (data / "page.csv").write_text("\n".join([f"{heads},colour", *(f"{row},{k}" for k, row in enumerate(rows))]))
+    code, _, err = relcrf_("reproduce", run, "--data", data)
+    assert code == 0 and "page changed, in nothing that the model reads" in err
+    assert relcrf_json("reproduce", run, "--data", data)[1]["same"]

@@ -188,7 +188,8 @@ def train(
                 say_error(f"interrupted; {kept}")
                 raise typer.Exit(130) from None
             except RelcrfError:
-                remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
+                if not resume and monitor.latest.state is None:
+                    remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
                 raise
         if strict and not fit.learned.converged:
             remove_folder(partial)

@@ -8,6 +8,7 @@ import pytest
 
 from relcrf.backends import checkpoints, run_folder
 from relcrf.errors import UsageError
+from relcrf.execution import memory
 from relcrf.files import remove_folder, write_text
 from relcrf.resources import shipped
 
@@ -132,6 +133,25 @@ def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch
     assert not steps, "nothing is learned again"
     assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
     assert not (tmp_path / "run" / "checkpoint").exists()
+
+
+def test_what_refuses_to_go_on_leaves_the_state(train, tmp_path, monkeypatch):
+    step = checkpoints.Checkpoints.step
+
+    def interrupt(self, stage, state, most):
+        step(self, stage, state, most)
+        if stage == "weights" and state.iteration == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
+    assert train("whole")[0] == train()[0] == 130
+    monkeypatch.undo()
+    monkeypatch.setattr(memory, "available", lambda: 1000)
+    code, err = train("run", "--resume")
+    assert (code, "E435" in err) == (2, True)
+    monkeypatch.undo()
+    assert train("run", "--resume")[0] == train("whole", "--force")[0] == 0
+    assert bytes_of(tmp_path / "run") == bytes_of(tmp_path / "whole")
 
 
 def test_what_is_killed_between_the_last_two_steps_goes_on(train, tmp_path):

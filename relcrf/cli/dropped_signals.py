@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-SOON = 0.01
-"""Seconds."""
+SOON = 0.1
+"""Seconds: sooner it might come while the one before is still being dropped."""
 
 
 @contextmanager
@@ -46,22 +46,39 @@ def sent_again(number: int, raises: type[BaseException]) -> Iterator[None]:
     Args:
         number: of the signal. raises: what its handler raises, and nothing else does.
     """
-    before, main = sys.unraisablehook, threading.main_thread().ident
-    lock, listening = threading.Lock(), True
+    before, main, handler = sys.unraisablehook, threading.main_thread().ident, signal.getsignal(number)
+    lock, listening, dropping, missed = threading.Lock(), True, False, False
 
     def send() -> None:
         with lock:  # what comes after the end might find the handler that ends the process
             if main is not None and listening:
                 signal.pthread_kill(main, number)
 
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        if isinstance(unraisable.exc_value, raises):
-            again = threading.Timer(SOON, send)
-            again.daemon = True
-            again.start()
-        else:
-            before(unraisable)
+    def handle(came: int, frame: FrameType | None) -> None:
+        nonlocal missed
+        if dropping:  # what is raised in the hook is dropped as well
+            missed = True
+        elif callable(handler):
+            handler(came, frame)
 
+    def send_soon() -> None:
+        again = threading.Timer(SOON, send)
+        again.daemon = True
+        again.start()
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        nonlocal dropping, missed
+        if not isinstance(unraisable.exc_value, raises):
+            before(unraisable)
+            return
+        dropping, missed = True, False
+        send_soon()
+        dropping = False
+        if missed:
+            send_soon()
+
+    if _is_main() and callable(handler):
+        signal.signal(number, handle)
     sys.unraisablehook = hook
     try:
         yield
@@ -69,3 +86,5 @@ def sent_again(number: int, raises: type[BaseException]) -> Iterator[None]:
         with lock:
             listening = False
         sys.unraisablehook = before
+        if _is_main() and callable(handler):
+            signal.signal(number, handler)

@@ -105,7 +105,7 @@ class Frame:
             if path.suffix in _ARROW:
                 require("pyarrow.feather", "frames", f"'{path.name}'").write_feather(self.to_arrow(), str(partial))
                 return
-            copy = f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]})"
+            copy = f"COPY (SELECT * FROM frame) TO {literal(str(partial))} ({_COPIES[path.suffix]}, USE_TMP_FILE false)"
             with duckdb.connect() as connection:
                 connection.register("frame", dict(self.columns))
                 try:

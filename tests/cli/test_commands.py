@@ -409,27 +409,16 @@ def test_a_pickle_in_a_run_folder_is_refused(relcrf_, web, tmp_path):
     assert (code, "E336" in err) == (3, True)
 
 
-def test_an_interrupted_training_goes_on(relcrf_, web, tmp_path, monkeypatch):
-    from relcrf.backends import checkpoints
-
+def test_an_interrupted_training_goes_on(relcrf_, web, tmp_path, interrupted_training):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert relcrf_("train", MODEL, "--data", web, "--out", whole)[0] == 0
-
-    step = checkpoints.Checkpoints.step
-
-    def interrupt(self, stage, state, most):
-        step(self, stage, state, most)
-        if stage == "weights" and state.iteration == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
-    code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken)
+    with interrupted_training():
+        code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken)
     assert code == 130
     assert "--resume" in err
     assert not broken.exists()
     code, _, err = relcrf_("predict", broken, "--data", web)
     assert (code, "interrupted" in err) == (3, True)
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", step)
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume", "--set", "l2=2")
     assert (code, "of another model, other settings" in err, "E333" in err) == (2, True, True)
     identity = tmp_path / "broken.partial" / "checkpoint" / "identity"

@@ -1,8 +1,12 @@
-"""The command inside the test's process, and a small web for it."""
+"""The command inside the test's process, a small web for it, and trainings that Ctrl-C interrupts."""
+
+from contextlib import contextmanager
 
 import pytest
 from command import json_command, relcrf_command
 from tables import small_web
+
+from relcrf.backends import checkpoints
 
 
 @pytest.fixture
@@ -18,3 +22,23 @@ def relcrf_json(capsys, monkeypatch):
 @pytest.fixture(scope="module")
 def web(tmp_path_factory):
     return small_web(tmp_path_factory.mktemp("web"))
+
+
+@pytest.fixture
+def interrupted_training():
+    """Return a context in which every training is interrupted after the third iteration of its weights."""
+
+    @contextmanager
+    def interrupted():
+        step = checkpoints.Checkpoints.step
+
+        def interrupt(self, stage, state, most):
+            step(self, stage, state, most)
+            if stage == "weights" and state.iteration == 3:
+                raise KeyboardInterrupt
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(checkpoints.Checkpoints, "step", interrupt)
+            yield
+
+    return interrupted

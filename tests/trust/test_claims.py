@@ -135,17 +135,9 @@ def test_what_fails_last_does_not_cost_the_training(train, tmp_path, monkeypatch
     assert not (tmp_path / "run" / "checkpoint").exists()
 
 
-def test_what_refuses_to_go_on_leaves_the_state(train, tmp_path, monkeypatch):
-    step = checkpoints.Checkpoints.step
-
-    def interrupt(self, stage, state, most):
-        step(self, stage, state, most)
-        if stage == "weights" and state.iteration == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
-    assert train("whole")[0] == train()[0] == 130
-    monkeypatch.undo()
+def test_what_refuses_to_go_on_leaves_the_state(train, tmp_path, monkeypatch, interrupted_training):
+    with interrupted_training():
+        assert train("whole")[0] == train()[0] == 130
     monkeypatch.setattr(memory, "available", lambda: 1000)
     code, err = train("run", "--resume")
     assert (code, "E435" in err) == (2, True)
@@ -194,17 +186,9 @@ def spoil_facts(folder):
 
 
 @pytest.mark.parametrize("spoil", [spoil_array, spoil_facts, lambda f: (f / "identity").write_bytes(b"\xff\xfe")])
-def test_a_damaged_checkpoint_is_not_gone_on_from(train, tmp_path, monkeypatch, spoil):
-    step = checkpoints.Checkpoints.step
-
-    def interrupt(self, stage, state, most):
-        step(self, stage, state, most)
-        if stage == "weights" and state.iteration == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(checkpoints.Checkpoints, "step", interrupt)
-    assert train()[0] == 130
-    monkeypatch.undo()
+def test_a_damaged_checkpoint_is_not_gone_on_from(train, tmp_path, interrupted_training, spoil):
+    with interrupted_training():
+        assert train()[0] == 130
     spoil(tmp_path / "run.partial" / "checkpoint")
     code, err = train("run", "--resume")
     assert (code in (2, 3), err.count("error[")) == (True, 1) and ("E336" in err or "E333" in err)

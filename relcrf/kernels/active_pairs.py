@@ -45,7 +45,7 @@ NUMBERS = (float32[::1], float64[::1])
 
 
 @kernel((read_only(SHORT), INDEX, SHORT))
-def by_key(key, start, feature):  # type: ignore[no-untyped-def]
+def by_key(key, start, feature):
     """Puts features in the order of their keys: those of key k are then from start[k] to start[k + 1] - 1.
 
     Args:
@@ -63,7 +63,7 @@ def by_key(key, start, feature):  # type: ignore[no-untyped-def]
 
 
 @kernel(*((SIDE, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
-def gather(side, lo, hi, used, values, out):  # type: ignore[no-untyped-def]
+def gather(side, lo, hi, used, values, out):
     """`out[cell] = values[variable]`, and 0 without one, for the cells of those of the keys lo..hi-1 that are used."""
     for key in range(lo, hi):
         if used[key] > 0:
@@ -73,7 +73,7 @@ def gather(side, lo, hi, used, values, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(*((SIDE, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
-def scatter(side, used, cells, out):  # type: ignore[no-untyped-def]
+def scatter(side, used, cells, out):
     """`out[variable] += cells[cell]`, the adjoint of `gather`."""
     for key in range(len(used)):
         if used[key] > 0:
@@ -88,7 +88,7 @@ FAST = {"contract", "reassoc", "nsz"}
 
 
 @kernel(*((*ACTIVE, read_only(FLAT), read_only(numbers), numbers) for numbers in NUMBERS), fastmath={"contract"})
-def sums_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, holds, out):  # type: ignore[no-untyped-def]
+def sums_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight, holds, out):
     """`out[cell] = sum over features of weight * holds` of the partner's cell in the same sample, for keys lo..hi-1.
 
     Args:
@@ -116,7 +116,9 @@ def sums_by_cell(own, other, n_samples, lo, hi, start, feature, partner, weight,
 
 
 @kernel(*((*ACTIVE, *[read_only(numbers)] * 4, FLAT) for numbers in NUMBERS), fastmath=FAST)
-def pair_gradient(first, second, n_samples, lo, hi, start, feature, partner, residual, holds, second_residual, second_holds, out):  # type: ignore[no-untyped-def]  # fmt: skip
+def pair_gradient(
+    first, second, n_samples, lo, hi, start, feature, partner, residual, holds, second_residual, second_holds, out
+):  # fmt: skip
     """The gradient of the features of the first side's keys lo..hi-1; see `gradient`.
 
     Args:

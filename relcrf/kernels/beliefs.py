@@ -23,7 +23,7 @@ from relcrf.kernels.messages import (
 
 
 @inner
-def normalise(values):  # type: ignore[no-untyped-def]
+def normalise(values):
     """Makes logs a distribution; returns the log of their sum, or -inf and leaves nan where all of them are -inf."""
     top = -np.inf
     for x in range(len(values)):
@@ -41,7 +41,7 @@ def normalise(values):  # type: ignore[no-untyped-def]
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, FLAT)
-def beliefs(net, tables, state, work, count, nodes, factors):  # type: ignore[no-untyped-def]
+def beliefs(net, tables, state, work, count, nodes, factors):
     """Distributions of all nodes and factors, written to flat arrays; of an agreement, the probability that its nodes agree.
 
     Args:
@@ -92,7 +92,7 @@ def beliefs(net, tables, state, work, count, nodes, factors):  # type: ignore[no
 
 
 @inner
-def _best(net, tables, state, v, states, work):  # type: ignore[no-untyped-def]
+def _best(net, tables, state, v, states, work):
     """The best state of a node, given the states of those that have one (not -1) and the messages of all others."""
     k = net.cardinality[v]
     cavities, new, value = work[0], work[3][0], work[5]
@@ -131,7 +131,7 @@ def _best(net, tables, state, v, states, work):  # type: ignore[no-untyped-def]
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, int64, LONG, boolean[::1], int32[::1])
-def decode(net, tables, state, work, most, queue, queued, states):  # type: ignore[no-untyped-def]
+def decode(net, tables, state, work, most, queue, queued, states):
     """A joint state: node by node outwards from one of each component, given those before; then each node given all others,
     as long as that betters the score.
 

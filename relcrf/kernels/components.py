@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel
 
 
 @kernel()
-def find(parent, node):  # type: ignore[no-untyped-def]
+def find(parent, node):
     """The representative of a node's component, its lowest node; paths are halved on the way.
 
     Args:
@@ -22,7 +22,7 @@ def find(parent, node):  # type: ignore[no-untyped-def]
 
 
 @kernel((int32[::1], int32[::1], int32[::1], boolean[::1]))
-def unite(parent, first, second, keep):  # type: ignore[no-untyped-def]
+def unite(parent, first, second, keep):
     """Joins the components of `first[k]` and `second[k]` wherever both may be joined.
 
     Args:
@@ -38,14 +38,14 @@ def unite(parent, first, second, keep):  # type: ignore[no-untyped-def]
 
 
 @kernel((int32[::1],))
-def flatten(parent):  # type: ignore[no-untyped-def]
+def flatten(parent):
     """Makes every node's parent its representative."""
     for node in range(len(parent)):
         parent[node] = find(parent, node)
 
 
 @kernel((int64, int32[:, ::1], int64[::1], boolean[::1]))
-def first_joins(n_nodes, edges, order, chosen):  # type: ignore[no-untyped-def]
+def first_joins(n_nodes, edges, order, chosen):
     """Marks the edges that join two components, going through them in `order`: a spanning forest.
 
     Args:

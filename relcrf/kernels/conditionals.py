@@ -16,7 +16,7 @@ GIVEN, STARTS, NODES = (read_only(array) for array in (FLAT, int64[::1], int32[:
 
 
 @kernel((STARTS, FLAT, FLAT), fastmath={"contract"})
-def normalise(start, tables, log_partition):  # type: ignore[no-untyped-def]
+def normalise(start, tables, log_partition):
     """Makes log potentials probabilities, in place.
 
     Args:
@@ -38,7 +38,7 @@ def normalise(start, tables, log_partition):  # type: ignore[no-untyped-def]
 
 
 @kernel((NODES, STARTS, GIVEN, GIVEN, FLAT))
-def add_literal(nodes, start, truth, score, tables):  # type: ignore[no-untyped-def]
+def add_literal(nodes, start, truth, score, tables):
     """Adds the score of a literal on each of some nodes to the states in which it holds.
 
     Args:
@@ -51,7 +51,7 @@ def add_literal(nodes, start, truth, score, tables):  # type: ignore[no-untyped-
 
 
 @kernel((NODES, STARTS, GIVEN, GIVEN, FLAT))
-def expect_literal(nodes, start, truth, tables, out):  # type: ignore[no-untyped-def]
+def expect_literal(nodes, start, truth, tables, out):
     """The adjoint: `out[node] = sum over states of truth * tables`."""
     for node in nodes:
         first, total = U(start[node]), 0.0

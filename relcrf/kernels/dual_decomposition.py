@@ -21,7 +21,7 @@ from relcrf.kernels.factors import FACTORS
 
 
 @kernel((FACTORS,))
-def breadth_first(factors):  # type: ignore[no-untyped-def]
+def breadth_first(factors):
     """Nodes in breadth-first order over their factors, shape (n_nodes,)."""
     n_nodes = len(factors.cardinality)
     order = np.empty(n_nodes, dtype=np.int64)
@@ -53,7 +53,7 @@ def breadth_first(factors):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _pull_agreement(factors, weight, place, message_start, message, alive, out):  # type: ignore[no-untyped-def]
+def _pull_agreement(factors, weight, place, message_start, message, alive, out):
     """`pull` of an agreement: all others agree and count its weight, or they are each at their best and do not all agree."""
     f = factors.factor[place]
     n = factors.cardinality[factors.node[place]]
@@ -85,7 +85,7 @@ def _pull_agreement(factors, weight, place, message_start, message, alive, out):
 
 
 @kernel()
-def pull(factors, factor_table, place, message_start, message, alive, state, out):  # type: ignore[no-untyped-def]
+def pull(factors, factor_table, place, message_start, message, alive, state, out):
     """The best that a factor can give each state of one of its nodes, less its messages to the others; into `out`.
 
     Args:
@@ -136,7 +136,7 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
 
 
 @kernel()
-def _scratch(factors):  # type: ignore[no-untyped-def]
+def _scratch(factors):
     """The largest cardinality and the largest arity, at least 1."""
     k = 1
     for v in range(len(factors.cardinality)):
@@ -148,7 +148,7 @@ def _scratch(factors):  # type: ignore[no-untyped-def]
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], boolean[::1], int64[::1], float64[::1], boolean[::1]))
-def send(factors, node_table, factor_table, order, goes_on, message_start, message, alive):  # type: ignore[no-untyped-def]
+def send(factors, node_table, factor_table, order, goes_on, message_start, message, alive):
     """One pass over the nodes.
 
     Args:
@@ -195,7 +195,7 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], float64[::1], boolean[::1]))
-def upper_bound(factors, node_table, factor_table, message_start, message, alive):  # type: ignore[no-untyped-def]
+def upper_bound(factors, node_table, factor_table, message_start, message, alive):
     """What no joint state can exceed."""
     k, arity = _scratch(factors)
     out = np.empty(k)
@@ -224,7 +224,7 @@ def upper_bound(factors, node_table, factor_table, message_start, message, alive
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], int64[::1], float64[::1], boolean[::1], int32[::1]))
-def decode(factors, node_table, factor_table, order, message_start, message, alive, states):  # type: ignore[no-untyped-def]
+def decode(factors, node_table, factor_table, order, message_start, message, alive, states):
     """Sets one node after the other, in `order` from the end, to what is best given those set and the messages.
 
     Args:

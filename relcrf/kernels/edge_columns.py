@@ -104,7 +104,7 @@ def _add_row(typing_context: Any, out: Any, at: Any, values: Any, start: Any) ->
 
 
 @kernel()
-def _add_tables(columns, acting, c, begin, n, tables, width, rows):  # type: ignore[no-untyped-def]
+def _add_tables(columns, acting, c, begin, n, tables, width, rows):
     """Adds to n samples' rows what the edges of a column say."""
     for at in range(U(acting.start[c]), U(acting.start[c + ONE])):
         other, first = U(acting.other[at]), acting.row[at] + 1
@@ -115,7 +115,7 @@ def _add_tables(columns, acting, c, begin, n, tables, width, rows):  # type: ign
 
 
 @kernel()
-def _collect_tables(columns, asked, c, begin, n, rows, width, gradient):  # type: ignore[no-untyped-def]
+def _collect_tables(columns, asked, c, begin, n, rows, width, gradient):
     """The adjoint: adds n samples' rows to the gradients of the edges of a column."""
     size = U(len(gradient) // COPIES)
     for at in range(U(asked.start[c]), U(asked.start[c + ONE])):
@@ -127,7 +127,7 @@ def _collect_tables(columns, asked, c, begin, n, rows, width, gradient):  # type
 
 
 @kernel(fastmath={"contract"})
-def _residuals(labels, n, k, width, rows, scores, top, loss):  # type: ignore[no-untyped-def]
+def _residuals(labels, n, k, width, rows, scores, top, loss):
     """Makes scores residuals: of each state its probability less 1 at the label, 0 where there is none.
 
     Args:
@@ -166,7 +166,7 @@ def _residuals(labels, n, k, width, rows, scores, top, loss):  # type: ignore[no
 
 
 @kernel(fastmath={"contract", "reassoc", "nsz"})
-def _total(values, n):  # type: ignore[no-untyped-def]
+def _total(values, n):
     """The sum of the first n numbers."""
     total = 0.0
     for i in range(n):
@@ -191,7 +191,7 @@ def _total(values, n):  # type: ignore[no-untyped-def]
         FLAT,
     )
 )
-def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient, rows):  # type: ignore[no-untyped-def]
+def sweep(columns, acting, asked, every, lo, hi, base, tables, flat, value, of_base, gradient, rows):
     """Values and gradients of the columns lo..hi-1: of all, or only of those with an edge that is asked for.
 
     Args:

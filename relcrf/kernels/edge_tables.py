@@ -43,7 +43,7 @@ NODES = (read_only(LABELS), read_only(INDEX))
 
 
 @kernel()
-def _met(edges, edge, at, other):  # type: ignore[no-untyped-def]
+def _met(edges, edge, at, other):
     """The next cells of an edge, from these places of its sides on, that are of one sample, if there are any."""
     stop, other_stop = edges.first_start[edges.first[edge] + 1], edges.second_start[edges.second[edge] + 1]
     while at < stop and other < other_stop:
@@ -58,7 +58,7 @@ def _met(edges, edge, at, other):  # type: ignore[no-untyped-def]
 
 
 @kernel((EDGES, *NODES, read_only(float64[:, :, ::1]), FLAT))
-def add_tables(edges, states, state_start, tables, scores):  # type: ignore[no-untyped-def]
+def add_tables(edges, states, state_start, tables, scores):
     """Adds to the scores of each end's states the row or column of its edge's table that the other end's state selects.
 
     Args:
@@ -80,7 +80,7 @@ def add_tables(edges, states, state_start, tables, scores):  # type: ignore[no-u
 
 
 @kernel((EDGES, *NODES, read_only(FLAT), float64[:, :, ::1]))
-def collect_tables(edges, states, state_start, residual, out):  # type: ignore[no-untyped-def]
+def collect_tables(edges, states, state_start, residual, out):
     """The adjoint of `add_tables`: adds the flat residuals of scores to the entries of tables that act on them.
 
     Args:
@@ -99,7 +99,7 @@ def collect_tables(edges, states, state_start, residual, out):  # type: ignore[n
 
 
 @kernel((EDGES, read_only(LABELS), int64[:, :, ::1]))
-def count_states(edges, labels, out):  # type: ignore[no-untyped-def]
+def count_states(edges, labels, out):
     """Adds how often each joint state is met, where both ends have a label.
 
     Args:

@@ -17,7 +17,7 @@ _SPREAD = -7046029254386353131
 
 
 @kernel()
-def _slot(a, b, n_nodes, pairs):  # type: ignore[no-untyped-def]
+def _slot(a, b, n_nodes, pairs):
     """Where a pair of nodes is in the hash table `pairs`, or would be: its key is there, or 0.
 
     Args:
@@ -34,7 +34,7 @@ def _slot(a, b, n_nodes, pairs):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _rehashed(pairs, n_nodes, n_pairs):  # type: ignore[no-untyped-def]
+def _rehashed(pairs, n_nodes, n_pairs):
     """The same pairs in a table with room for so many, at most half full."""
     size = 64
     while size < 2 * n_pairs:
@@ -48,7 +48,7 @@ def _rehashed(pairs, n_nodes, n_pairs):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _longer(values, size):  # type: ignore[no-untyped-def]
+def _longer(values, size):
     """The same values at the start of a longer array."""
     out = np.empty(size, dtype=values.dtype)
     for k in range(len(values)):
@@ -57,7 +57,7 @@ def _longer(values, size):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _neighbours(v, head, following, item, alive, out):  # type: ignore[no-untyped-def]
+def _neighbours(v, head, following, item, alive, out):
     """Neighbours of `v` that are alive, into `out`, and how many; the others leave its list for good."""
     n = 0
     last = -1
@@ -76,7 +76,7 @@ def _neighbours(v, head, following, item, alive, out):  # type: ignore[no-untype
 
 
 @kernel()
-def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed):  # type: ignore[no-untyped-def]
+def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, changed, n_changed):
     """What a new pair does to the counts: it is missing no more around all that are next to both.
 
     Args:
@@ -108,7 +108,7 @@ def _join(a, b, pairs, head, following, item, alive, degree, missing, scratch, c
 
 
 @kernel()
-def _link(a, b, n_items, head, following, item, degree, weight, whole):  # type: ignore[no-untyped-def]
+def _link(a, b, n_items, head, following, item, degree, weight, whole):
     """Puts two nodes on each other's lists of neighbours, which are linked; returns how long the lists are together."""
     item[n_items], following[n_items], head[a] = b, head[a], n_items
     item[n_items + 1], following[n_items + 1], head[b] = a, head[b], n_items + 1
@@ -120,7 +120,7 @@ def _link(a, b, n_items, head, following, item, degree, weight, whole):  # type:
 
 
 @kernel()
-def _is_before(missing, whole, v, other_missing, other_whole, other):  # type: ignore[no-untyped-def]
+def _is_before(missing, whole, v, other_missing, other_whole, other):
     """Whether node `v` goes out before another."""
     if missing != other_missing:
         return missing < other_missing
@@ -130,7 +130,7 @@ def _is_before(missing, whole, v, other_missing, other_whole, other):  # type: i
 
 
 @kernel()
-def _sift(missing, whole, v, place, heap, n_heap, where, key_missing, key_whole):  # type: ignore[no-untyped-def]
+def _sift(missing, whole, v, place, heap, n_heap, where, key_missing, key_whole):
     """Puts a node with its keys into a heap, at `place` or wherever they bring it from there; `where` each node is."""
     while place > 0:
         up = (place - 1) >> 1
@@ -155,7 +155,7 @@ def _sift(missing, whole, v, place, heap, n_heap, where, key_missing, key_whole)
 
 
 @kernel((LONG, INT, BOOL, INT, INT, int64, boolean))
-def eliminate(weight, component, is_open, first, second, limit, filling):  # type: ignore[no-untyped-def]
+def eliminate(weight, component, is_open, first, second, limit, filling):
     """Takes out node after node: first that around which the fewest pairs are missing; these are joined.
 
     Ties go to the lighter clique, and then to the lowest node. A component ends where a clique is heavier than `limit`.
@@ -273,7 +273,7 @@ def eliminate(weight, component, is_open, first, second, limit, filling):  # typ
 
 
 @kernel((int64, INT, LONG, INT, BOOL))
-def maximal_cliques(n_nodes, order, start, member, keep):  # type: ignore[no-untyped-def]
+def maximal_cliques(n_nodes, order, start, member, keep):
     """The maximal ones among the cliques of an elimination, as trees with the running intersection property.
 
     A clique that is just what another had beyond its own first node is part of it. Each maximal clique stands before its

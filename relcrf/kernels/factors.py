@@ -46,7 +46,7 @@ FACTORS = types.NamedTuple(
 
 
 @kernel()
-def row(first, last, place, other, node, stride, states):  # type: ignore[no-untyped-def]
+def row(first, last, place, other, node, stride, states):
     """How far into its table a factor's nodes lead with their states, without those at two places.
 
     Args:
@@ -61,7 +61,7 @@ def row(first, last, place, other, node, stride, states):  # type: ignore[no-unt
 
 
 @kernel()
-def agreed(first, last, place, other, node, states):  # type: ignore[no-untyped-def]
+def agreed(first, last, place, other, node, states):
     """The state that these nodes have; -1 where they differ, -2 where there are none. See `row`."""
     common = -2
     for p in range(first, last):
@@ -75,7 +75,7 @@ def agreed(first, last, place, other, node, states):  # type: ignore[no-untyped-
 
 
 @kernel()
-def conditional(factors, node_table, factor_table, v, states, value, broken):  # type: ignore[no-untyped-def]
+def conditional(factors, node_table, factor_table, v, states, value, broken):
     """For each state of a node, the others at theirs: the sum of what is finite, and how many rules it breaks.
 
     What a node by itself cannot be breaks more than all its factors.
@@ -116,7 +116,7 @@ def conditional(factors, node_table, factor_table, v, states, value, broken):  #
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64, int32[::1]))
-def ascend(factors, node_table, factor_table, most, states):  # type: ignore[no-untyped-def]
+def ascend(factors, node_table, factor_table, most, states):
     """Sets each node to its best state given the others until none changes (iterated conditional modes, Besag 1986).
 
     Args:
@@ -144,7 +144,7 @@ def ascend(factors, node_table, factor_table, most, states):  # type: ignore[no-
 
 
 @kernel((FACTORS, float64[::1], float64[::1], float64[:, :, ::1], int32[::1]))
-def search(factors, node_table, factor_table, uniform, states):  # type: ignore[no-untyped-def]
+def search(factors, node_table, factor_table, uniform, states):
     """Draws each node among its states of fewest broken rules, until no rule is broken or the random numbers end.
 
     Args:

@@ -41,7 +41,7 @@ LEAST, MOST = 1e-100, 1e100
 
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
-def gather(lo, hi, edge, cell, table_start, factors, out):  # type: ignore[no-untyped-def]
+def gather(lo, hi, edge, cell, table_start, factors, out):
     """Brings the tables of a block's edges, which lie anywhere in `factors`, into their order."""
     for v in range(lo, hi):
         if edge[v] >= 0:
@@ -51,7 +51,7 @@ def gather(lo, hi, edge, cell, table_start, factors, out):  # type: ignore[no-un
 
 
 @kernel((int64, int64, int32[::1], INDEX, INDEX, FLAT, FLAT))
-def scatter(lo, hi, edge, cell, table_start, tables, factors):  # type: ignore[no-untyped-def]
+def scatter(lo, hi, edge, cell, table_start, tables, factors):
     """The way back of `gather`."""
     for v in range(lo, hi):
         if edge[v] >= 0:
@@ -61,7 +61,7 @@ def scatter(lo, hi, edge, cell, table_start, tables, factors):  # type: ignore[n
 
 
 @kernel((INDEX, FLAT))
-def shift(start, values):  # type: ignore[no-untyped-def]
+def shift(start, values):
     """Takes the largest value of each table off it.
 
     Args:
@@ -90,7 +90,7 @@ def shift(start, values):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
+def _absorb(k, own, belief, start, message):
     """`belief[own + a] *= message[start + a]` for a < k, all linear.
 
     Returns the log of what was taken out, and whether the range still holds.
@@ -115,7 +115,7 @@ def _absorb(k, own, belief, start, message):  # type: ignore[no-untyped-def]
 
 
 @kernel((*BLOCK, int64, *GEOMETRY, *TABLES), fastmath=FAST)
-def up(  # type: ignore[no-untyped-def]
+def up(
     lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message,
 ):  # fmt: skip
@@ -171,7 +171,7 @@ def up(  # type: ignore[no-untyped-def]
 
 
 @kernel((INDEX, *ROOTS))
-def absorb_roots(roots, first, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
+def absorb_roots(roots, first, parent, state_start, message_start, belief, message):
     """Multiplies the messages of hanging subtrees into the spine. Returns as `up`."""
     state_base, message_base = state_start[first], message_start[first]
     log_scale = 0.0
@@ -188,7 +188,7 @@ def absorb_roots(roots, first, parent, state_start, message_start, belief, messa
 
 
 @kernel((*BLOCK, *GEOMETRY, *TABLES), fastmath=FAST)
-def down(  # type: ignore[no-untyped-def]
+def down(
     lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message,
 ):  # fmt: skip
@@ -250,7 +250,7 @@ def down(  # type: ignore[no-untyped-def]
 
 
 @kernel((*BLOCK, *GEOMETRY, *TABLES, FLAT), fastmath=FAST)
-def down_shared(  # type: ignore[no-untyped-def]
+def down_shared(
     lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message, out,
 ):  # fmt: skip
@@ -306,7 +306,7 @@ def down_shared(  # type: ignore[no-untyped-def]
 
 
 @kernel((*BLOCK, int64, *GEOMETRY, *TABLES))
-def log_up(  # type: ignore[no-untyped-def]
+def log_up(
     lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message,
 ):  # fmt: skip
@@ -341,7 +341,7 @@ def log_up(  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _normalise(values):  # type: ignore[no-untyped-def]
+def _normalise(values):
     """Overwrites log values by their softmax, or by nan where all are -inf; returns their log-sum-exp."""
     top = -np.inf
     for x in range(len(values)):
@@ -359,7 +359,7 @@ def _normalise(values):  # type: ignore[no-untyped-def]
 
 
 @kernel((INDEX, *ROOTS))
-def log_absorb_roots(roots, first, parent, state_start, message_start, belief, message):  # type: ignore[no-untyped-def]
+def log_absorb_roots(roots, first, parent, state_start, message_start, belief, message):
     """As `absorb_roots`, in the log domain; also of `max_up`."""
     state_base, message_base = state_start[first], message_start[first]
     for r in range(len(roots)):
@@ -369,7 +369,7 @@ def log_absorb_roots(roots, first, parent, state_start, message_start, belief, m
 
 
 @kernel((*BLOCK, *GEOMETRY, *TABLES, FLAT, boolean))
-def log_down(  # type: ignore[no-untyped-def]
+def log_down(
     lo, hi, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message, out, shared,
 ):  # fmt: skip
@@ -407,7 +407,7 @@ def log_down(  # type: ignore[no-untyped-def]
 
 
 @kernel((*BLOCK, int64, *GEOMETRY, *TABLES, int32[::1]))
-def max_up(  # type: ignore[no-untyped-def]
+def max_up(
     lo, hi, stop, first, origin, parent, parent_first, cardinality, state_start, message_start, cell, tables,
     belief, message, choice,
 ):  # fmt: skip
@@ -444,7 +444,7 @@ def max_up(  # type: ignore[no-untyped-def]
 
 
 @kernel((int64, int64, int64, int32[::1], INDEX, INDEX, FLAT, int32[::1], int32[::1]))
-def max_down(lo, hi, first, parent, state_start, message_start, belief, choice, states):  # type: ignore[no-untyped-def]
+def max_down(lo, hi, first, parent, state_start, message_start, belief, choice, states):
     """The best states of a block, parents first. Returns the score of its roots."""
     state_base, message_base = state_start[first], message_start[first]
     score = 0.0

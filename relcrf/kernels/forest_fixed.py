@@ -22,7 +22,7 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
     n_states = U(k)
 
     @kernel((*BLOCK, int64, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST)
-    def up(lo, hi, stop, first, origin, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+    def up(lo, hi, stop, first, origin, parent, parent_first, message_start, cell, tables, belief, message):
         message_base = message_start[first]
         log_scale = 0.0
         for v in range(lo, hi):
@@ -70,7 +70,7 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
         return log_scale, True
 
     @kernel((*BLOCK, *GIVEN, *TABLES), label=f"[{k}]", fastmath=FAST)
-    def down(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message):  # type: ignore[no-untyped-def]
+    def down(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message):
         message_base = message_start[first]
         for v in range(hi - 1, lo - 1, -1):
             p = parent[v]
@@ -96,7 +96,7 @@ def _sweeps(k: int) -> tuple[Callable[..., Any], ...]:
                 c += over_child
 
     @kernel((*BLOCK, *GIVEN, *TABLES, FLAT), label=f"[{k}]", fastmath=FAST)
-    def down_shared(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message, out):  # type: ignore[no-untyped-def]
+    def down_shared(lo, hi, first, origin, parent, parent_first, message_start, cell, tables, belief, message, out):
         message_base = message_start[first]
         for v in range(hi - 1, lo - 1, -1):
             p = parent[v]

@@ -9,7 +9,7 @@ from relcrf.kernels.compile import kernel
 
 
 @kernel((int64, int32[:, ::1]))
-def topological_order(n_nodes, edges):  # type: ignore[no-untyped-def]
+def topological_order(n_nodes, edges):
     """Breadth-first order of every tree of a forest, roots first.
 
     Returns:
@@ -62,7 +62,7 @@ def topological_order(n_nodes, edges):  # type: ignore[no-untyped-def]
 
 
 @kernel((int32[::1], int32[::1], int32[::1], int64))
-def layout(order, parent, cardinality, limit):  # type: ignore[no-untyped-def]
+def layout(order, parent, cardinality, limit):
     """Positions of all nodes, children before parents, and where the runs begin that can be done on their own.
 
     A node whose subtree costs more than `limit` is of the *spine*, and so are all above it. What hangs on the spine
@@ -137,7 +137,7 @@ def layout(order, parent, cardinality, limit):  # type: ignore[no-untyped-def]
 
 
 @kernel((int64[::1], int64[::1], int64))
-def group_runs(start, cost, limit):  # type: ignore[no-untyped-def]
+def group_runs(start, cost, limit):
     """Joins runs that follow each other to blocks that cost at most `limit`, or are one run.
 
     Args:

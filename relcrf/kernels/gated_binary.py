@@ -47,7 +47,7 @@ inner = kernel(**FAST, _nrt=False, forceinline=True)
 
 
 @inner
-def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
+def _open(slots, block, contrasts, gate, work):
     """Makes a, b and r of a block's pairs; messages are uniform."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
@@ -67,7 +67,7 @@ def _open(slots, block, contrasts, gate, work):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _take(slots, s, o, total, work, out, e):  # type: ignore[no-untyped-def]
+def _take(slots, s, o, total, work, out, e):
     """Of a chunk, what each end's node has in all but from this pair: the first ends' to `out[e:]`, then the others'."""
     for k in range(U(0), U(LANES), U(GROUP)):
         if slots.in_step[(s + k) // U(GROUP)]:
@@ -80,7 +80,7 @@ def _take(slots, s, o, total, work, out, e):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _give(slots, s, o, work, total):  # type: ignore[no-untyped-def]
+def _give(slots, s, o, work, total):
     """Adds the rows of a chunk's ends to their nodes."""
     for k in range(U(0), U(LANES), U(GROUP)):
         if slots.in_step[(s + k) // U(GROUP)]:
@@ -93,7 +93,7 @@ def _give(slots, s, o, work, total):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _send(o, e, most, odds, work):  # type: ignore[no-untyped-def]
+def _send(o, e, most, odds, work):
     """New messages of a chunk from its cavities in `odds[e:]`, in whose place their exponentials are left."""
     one = work.dtype.type(1)
     for i in range(U(2 * LANES)):
@@ -112,7 +112,7 @@ def _send(o, e, most, odds, work):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _send_back(o, e, odds, work):  # type: ignore[no-untyped-def]
+def _send_back(o, e, odds, work):
     """From the derivatives by a chunk's messages those by its cavities, in the same rows, and by log a, log b and log r."""
     one = work.dtype.type(1)
     for i in range(U(LANES)):
@@ -132,13 +132,13 @@ def _send_back(o, e, odds, work):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _copy(n, source, out):  # type: ignore[no-untyped-def]
+def _copy(n, source, out):
     for i in range(U(n)):
         out[i] = source[i]
 
 
 @inner
-def _forward(slots, block, n_nodes, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # type: ignore[no-untyped-def]  # fmt: skip
+def _forward(slots, block, n_nodes, contrasts, gate, n_iterations, kept, most, base, total, following, odds, work):  # fmt: skip
     """All iterations of a block; what its nodes have in the end is left in `total`.
 
     Args:
@@ -160,7 +160,7 @@ def _forward(slots, block, n_nodes, contrasts, gate, n_iterations, kept, most, b
 
 
 @inner
-def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, odds, work):  # type: ignore[no-untyped-def]
+def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, odds, work):
     """From the derivatives by what nodes have in the end, in `d_total`, those by their own odds, and those of `_send_back`."""
     lo, n = U(slots.slot_start[block]), U(slots.slot_start[block + 1] - slots.slot_start[block])
     zero = work.dtype.type(0)
@@ -182,7 +182,7 @@ def _backward(slots, block, n_nodes, n_iterations, d_base, d_total, following, o
 
 
 @inner
-def _longest(start, lo, hi):  # type: ignore[no-untyped-def]
+def _longest(start, lo, hi):
     n = 0
     for block in range(lo, hi):
         n = max(n, start[block + 1] - start[block])
@@ -190,7 +190,7 @@ def _longest(start, lo, hi):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _base(slots, block, nodes, base):  # type: ignore[no-untyped-def]
+def _base(slots, block, nodes, base):
     """The block's nodes' own odds, and 0 for the node that empty slots are of. Returns how many there are, with that one."""
     n = slots.node_start[block + 1] - slots.node_start[block]
     for v in range(n):
@@ -211,7 +211,7 @@ def _types(real: Any) -> tuple[Any, ...]:
 
 
 @kernel(*((*_types(real), real[::1]) for real in (float32, float64)), **FAST)
-def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, room, beliefs):  # type: ignore[no-untyped-def]
+def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, room, beliefs):
     """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
     real = nodes.dtype.type
     n_slots = _longest(slots.slot_start, lo, hi)
@@ -238,7 +238,7 @@ def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, room, 
     *((*_types(real), LOSS, real[::1], float64[::1], int64, real[::1], real[::1]) for real in (float32, float64)),
     **FAST,
 )
-def adjoint_blocks(  # type: ignore[no-untyped-def]
+def adjoint_blocks(
     lo, hi, slots, nodes, contrasts, gate, n_iterations, room, loss, d_nodes, d_contrasts, origin, d_gate, beliefs
 ):
     """Beliefs of blocks lo..hi-1, their loss, and its derivatives; all real arrays are float32 or all are float64.
@@ -286,7 +286,7 @@ def adjoint_blocks(  # type: ignore[no-untyped-def]
 
 
 @inner
-def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):  # type: ignore[no-untyped-def]
+def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):
     """From the derivatives by log a, b and r those by the gates and the tables."""
     lo, n_pairs = U(slots.slot_start[block]), U(slots.pair_start[block + 1] - slots.pair_start[block])
     for s in range(U(0), n_pairs, U(GROUP)):
@@ -315,7 +315,7 @@ def _close(slots, block, contrasts, gate, work, d_contrasts, origin, d_gate):  #
 
 
 @inner
-def _by_gate(contrasts, c, work, at):  # type: ignore[no-untyped-def]
+def _by_gate(contrasts, c, work, at):
     return (
         work[at + U(D_A)] * contrasts[c]
         + work[at + U(D_B)] * contrasts[c + U(1)]

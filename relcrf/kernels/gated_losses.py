@@ -58,7 +58,7 @@ def _of_nodes(kind: int, observed: np.ndarray, weight: np.ndarray) -> Loss:
 
 
 @kernel(error_model="numpy")
-def loss_of_odds(loss, node, start, odds):  # type: ignore[no-untyped-def]
+def loss_of_odds(loss, node, start, odds):
     """Of a binary node whose states begin at `start` and whose beliefs differ in their logs by `odds`, state 1 less state 0.
 
     Returns:
@@ -82,7 +82,7 @@ def loss_of_odds(loss, node, start, odds):  # type: ignore[no-untyped-def]
 
 
 @kernel(error_model="numpy")
-def loss_of_beliefs(loss, node, start, beliefs, logs, slope):  # type: ignore[no-untyped-def]
+def loss_of_beliefs(loss, node, start, beliefs, logs, slope):
     """Of a node of any cardinality.
 
     Args:

@@ -34,7 +34,7 @@ compiled = kernel(error_model="numpy")
 
 
 @compiled
-def _places(slots, block, state_start):  # type: ignore[no-untyped-def]
+def _places(slots, block, state_start):
     n_nodes = slots.node_start[block + 1] - slots.node_start[block]
     n_pairs = slots.pair_start[block + 1] - slots.pair_start[block]
     state, message = np.zeros(n_nodes + 1, np.int64), np.zeros(n_pairs + 1, np.int64)
@@ -49,7 +49,7 @@ def _places(slots, block, state_start):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _own(slots, block, state_start, places, nodes, out):  # type: ignore[no-untyped-def]
+def _own(slots, block, state_start, places, nodes, out):
     """Brings the flat numbers of a block's nodes together."""
     for v in range(len(places.state) - 1):
         there = state_start[slots.node[slots.node_start[block] + v]]
@@ -58,7 +58,7 @@ def _own(slots, block, state_start, places, nodes, out):  # type: ignore[no-unty
 
 
 @compiled
-def _through(cavity, gate, table, step, other_step, out):  # type: ignore[no-untyped-def]
+def _through(cavity, gate, table, step, other_step, out):
     """`out[y]` is the log of the sum over x of exp(cavity[x] + gate * table[x * step + y * other_step])."""
     for y in range(len(out)):
         top = -np.inf
@@ -71,7 +71,7 @@ def _through(cavity, gate, table, step, other_step, out):  # type: ignore[no-unt
 
 
 @compiled
-def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):  # type: ignore[no-untyped-def]
+def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):
     """The adjoint of `_through`: overwrites `d_cavity`, adds to `d_table`. Returns the derivative by the gate."""
     _through(cavity, gate, table, step, other_step, out)
     d_gate = 0.0
@@ -87,7 +87,7 @@ def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d
 
 
 @compiled
-def _pair(slots, block, places, p, table_start):  # type: ignore[no-untyped-def]
+def _pair(slots, block, places, p, table_start):
     """Of a block's pair p: itself, where its nodes' states, its messages to each and its table begin, and the cardinalities."""
     slot = slots.slot_start[block] + p
     first, second = slots.first[slot], slots.second[slot]
@@ -107,13 +107,13 @@ def _pair(slots, block, places, p, table_start):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _cavity(total, message, at, place, k, out):  # type: ignore[no-untyped-def]
+def _cavity(total, message, at, place, k, out):
     for x in range(k):
         out[x] = total[at + x] - message[place + x]
 
 
 @compiled
-def _lower(message):  # type: ignore[no-untyped-def]
+def _lower(message):
     """Makes the largest entry 0."""
     top = message.max()
     for x in range(len(message)):
@@ -121,7 +121,7 @@ def _lower(message):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity):  # type: ignore[no-untyped-def]
+def _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity):
     """All iterations of a block.
 
     Args:
@@ -155,7 +155,7 @@ def _forward(slots, block, places, table_start, tables, gate, n_iterations, own,
 
 
 @compiled
-def _backward(  # type: ignore[no-untyped-def]
+def _backward(
     slots,
     block,
     places,
@@ -203,7 +203,7 @@ def _backward(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _normalise(logs, beliefs):  # type: ignore[no-untyped-def]
+def _normalise(logs, beliefs):
     """Takes from the logs that of the sum of their exponentials, which becomes 1."""
     _lower(logs)
     total = 0.0
@@ -216,7 +216,7 @@ def _normalise(logs, beliefs):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _widest(state_start):  # type: ignore[no-untyped-def]
+def _widest(state_start):
     k = 0
     for v in range(len(state_start) - 1):
         k = max(k, state_start[v + 1] - state_start[v])
@@ -227,7 +227,7 @@ HEAD = (int64, int64, SLOTS, INDEX, INDEX, GIVEN, GIVEN, GIVEN, int64)
 
 
 @kernel((*HEAD, FLAT), error_model="numpy")
-def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate, n_iterations, beliefs):  # type: ignore[no-untyped-def]
+def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate, n_iterations, beliefs):
     """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
     cavity = np.empty(_widest(state_start))
     for block in range(lo, hi):
@@ -244,7 +244,7 @@ def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gat
 
 
 @kernel((*HEAD, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")
-def adjoint_blocks(  # type: ignore[no-untyped-def]
+def adjoint_blocks(
     lo,
     hi,
     slots,

@@ -18,7 +18,7 @@ SWEEPS = (
 
 
 @kernel()
-def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables):  # type: ignore[no-untyped-def]
+def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables):
     """Probabilities of set `s` given all other nodes, after `upward`: of nodes that count here, and of factors owned here.
 
     Args:
@@ -79,9 +79,7 @@ def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chan
 
 
 @kernel(SWEEPS)
-def sweeps(  # type: ignore[no-untyped-def]
-    factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken
-):
+def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken):
     """Draws all sets in turn, once for each row of `uniform`.
 
     Args:
@@ -114,7 +112,7 @@ def sweeps(  # type: ignore[no-untyped-def]
 
 
 @kernel(SWEEPS)
-def single_sweeps(  # type: ignore[no-untyped-def]
+def single_sweeps(
     factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken
 ):
     """As `sweeps`, where each set is one node: the same in one loop, ten times as fast as with calls."""

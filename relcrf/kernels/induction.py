@@ -63,14 +63,14 @@ SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)],
 
 
 @kernel()
-def _is_worse(value, pair, other_value, other_pair):  # type: ignore[no-untyped-def]
+def _is_worse(value, pair, other_value, other_pair):
     """Whether a pair comes later in the list: its sum is smaller, or as large and its number higher."""
     a, b = abs(value), abs(other_value)
     return a < b or (a == b and pair > other_pair)
 
 
 @kernel()
-def _offer(value, pair, n, best_value, best_pair):  # type: ignore[no-untyped-def]
+def _offer(value, pair, n, best_value, best_pair):
     """Adds a pair to a heap with the worst first; where the heap is full, in the place of the worst, if it is better.
 
     Args:
@@ -107,7 +107,7 @@ def _offer(value, pair, n, best_value, best_pair):  # type: ignore[no-untyped-de
 
 
 @kernel()
-def _add_products(first, a, second, after, total):  # type: ignore[no-untyped-def]
+def _add_products(first, a, second, after, total):
     """`total[b] += first[z, a] * second[z, b]` over the samples z of key a, for keys b > after.
 
     Args:
@@ -136,7 +136,7 @@ def _add_products(first, a, second, after, total):  # type: ignore[no-untyped-de
 
 
 @kernel()
-def _take_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
+def _take_touched(first, a, second, after, before, pair, bound, n, total, best_value, best_pair):
     """Offers the sums that `_add_products` has touched where they reach the bound and b < before, and sets all to 0."""
     for entry in range(U(first.start[a]), U(first.start[a + 1])):
         z = U(first.column[entry])
@@ -154,7 +154,7 @@ def _take_touched(first, a, second, after, before, pair, bound, n, total, best_v
 
 
 @kernel()
-def _take_all(before, pair, bound, n, total, best_value, best_pair):  # type: ignore[no-untyped-def]
+def _take_all(before, pair, bound, n, total, best_value, best_pair):
     """The same of all sums."""
     for lo in range(U(0), U(len(total)), U(CHUNK)):
         hi = min(lo + U(CHUNK), U(len(total)))
@@ -176,7 +176,7 @@ def _take_all(before, pair, bound, n, total, best_value, best_pair):  # type: ig
     (SPARSE, SPARSE, SPARSE, SPARSE, int64, int64, LIMITS, int64, int64, float64, FLAT, INDEX),
     fastmath={"contract"},
 )
-def best_products(  # type: ignore[no-untyped-def]
+def best_products(
     first_error,
     first_signal,
     second_error,

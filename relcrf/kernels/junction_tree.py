@@ -28,7 +28,7 @@ SCOPES = (LONG, INT, INT, LONG, LONG, LONG, LONG, INT, LONG, boolean[::1], LONG)
 
 
 @kernel()
-def _view(  # type: ignore[no-untyped-def]
+def _view(
     c, nodes, stride, agreement, clique_start, clique_node, cardinality, place, steps,
 ):  # fmt: skip
     """How a smaller table lies in a clique's: a few loops, the innermost first, over neighbouring cells where it can be.
@@ -81,7 +81,7 @@ def _view(  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _walk(depth, steps, count, small, start, table, origin, collect):  # type: ignore[no-untyped-def]
+def _walk(depth, steps, count, small, start, table, origin, collect):
     """Adds a smaller table to a clique's or, where `collect`, a clique's to the smaller one."""
     size, near, far = steps[0, 0], steps[1, 0], steps[2, 0]
     for k in range(depth):
@@ -114,7 +114,7 @@ def _walk(depth, steps, count, small, start, table, origin, collect):  # type: i
 
 
 @kernel()
-def _own(  # type: ignore[no-untyped-def]
+def _own(
     c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope,
     stride, agreement, table_start, place, steps, count, one, nodes, factors, table, origin, collect,
 ):  # fmt: skip
@@ -131,7 +131,7 @@ def _own(  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):  # type: ignore[no-untyped-def]
+def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):
     """Strides of a clique's message, into out[:n_shared[c]]."""
     step = 1
     for k in range(n_shared[c] - 1, -1, -1):
@@ -140,7 +140,7 @@ def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):  
 
 
 @kernel((int64, boolean, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"})
-def up(  # type: ignore[no-untyped-def]
+def up(
     largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node,
     cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start, nodes,
     factors,
@@ -191,7 +191,7 @@ def up(  # type: ignore[no-untyped-def]
 
 
 @kernel((int64, FLAT, FLAT, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"})
-def down(  # type: ignore[no-untyped-def]
+def down(
     largest, table, message, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start,
     clique_node, cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement,
     table_start, node_marginals, factor_marginals,
@@ -241,7 +241,7 @@ def down(  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _row(c, states, n_shared, clique_start, clique_node, cardinality):  # type: ignore[no-untyped-def]
+def _row(c, states, n_shared, clique_start, clique_node, cardinality):
     """The row of a clique's table that the states of its shared nodes select."""
     row = 0
     for at in range(clique_start[c], clique_start[c] + n_shared[c]):
@@ -250,7 +250,7 @@ def _row(c, states, n_shared, clique_start, clique_node, cardinality):  # type: 
 
 
 @kernel()
-def _decode(c, cell, states, n_shared, clique_start, clique_node, cardinality):  # type: ignore[no-untyped-def]
+def _decode(c, cell, states, n_shared, clique_start, clique_node, cardinality):
     """Sets the states of a clique's own nodes to those of a cell of a row."""
     for at in range(clique_start[c + 1] - 1, clique_start[c] + n_shared[c] - 1, -1):
         v = clique_node[at]
@@ -259,7 +259,7 @@ def _decode(c, cell, states, n_shared, clique_start, clique_node, cardinality): 
 
 
 @kernel((FLAT, *[LONG] * 4, INT, INT))
-def best_states(  # type: ignore[no-untyped-def]
+def best_states(
     table, n_shared, n_columns, cell_start, clique_start, clique_node, cardinality,
 ):  # fmt: skip
     """The most probable joint state, after `up` with maxima; of equal cells the first is taken. Shape (n_nodes,), int32."""
@@ -275,7 +275,7 @@ def best_states(  # type: ignore[no-untyped-def]
 
 
 @kernel((float64[:, ::1], FLAT, FLAT, *[LONG] * 5, INT, INT, int32[:, ::1]))
-def draw(  # type: ignore[no-untyped-def]
+def draw(
     uniform, table, message, n_shared, n_columns, cell_start, message_start, clique_start, clique_node,
     cardinality, out,
 ):  # fmt: skip

@@ -18,7 +18,7 @@ LANES = 128
 
 
 @kernel(fastmath={"contract"}, error_model="numpy")
-def _through_tables(first, second, maximum, table, cavity, new):  # type: ignore[no-untyped-def]
+def _through_tables(first, second, maximum, table, cavity, new):
     """Both messages of each pair: rows of `new` and `cavity` are the first node's states, then the second's."""
     new[:] = 0.0
     for x in range(first):
@@ -38,7 +38,7 @@ def _through_tables(first, second, maximum, table, cavity, new):  # type: ignore
 
 
 @kernel(fastmath={"contract"}, error_model="numpy")
-def _through_agreement(k, maximum, table, cavity, new, total):  # type: ignore[no-untyped-def]
+def _through_agreement(k, maximum, table, cavity, new, total):
     """The same where the nodes agree or do not; `table` has two rows. Nothing is subtracted: sums of the other states."""
     together, apart = table[0], table[1]
     for side in range(2):
@@ -64,7 +64,7 @@ def _through_agreement(k, maximum, table, cavity, new, total):  # type: ignore[n
     fastmath={"contract"},
     error_model="numpy",
 )
-def flood(first, second, agreement, maximum, keep, tables, ends, message, product, following):  # type: ignore[no-untyped-def]
+def flood(first, second, agreement, maximum, keep, tables, ends, message, product, following):
     """One round over all pairs of a shape: each message anew from `product`, and into `following`.
 
     Args:

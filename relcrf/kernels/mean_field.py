@@ -57,7 +57,7 @@ PARTS = types.NamedUniTuple(int64[::1], len(Parts._fields), Parts)
 
 
 @kernel()
-def _add(weight, log_potential, at, field, broken):  # type: ignore[no-untyped-def]
+def _add(weight, log_potential, at, field, broken):
     if weight > 0.0:
         if log_potential == -np.inf:
             broken[at] += weight
@@ -66,9 +66,7 @@ def _add(weight, log_potential, at, field, broken):  # type: ignore[no-untyped-d
 
 
 @kernel()
-def _add_pair(  # type: ignore[no-untyped-def]
-    n_mine, n_other, step_mine, step_other, factor_table, cell, q, other, target, field, broken
-):
+def _add_pair(n_mine, n_other, step_mine, step_other, factor_table, cell, q, other, target, field, broken):
     """The expected log potential of a pair for each state of one of its nodes, the other's distribution at q[other]."""
     for x in range(n_mine):
         total = 0.0
@@ -86,7 +84,7 @@ def _add_pair(  # type: ignore[no-untyped-def]
 
 
 @kernel((FACTORS,))
-def most_nodes(factors):  # type: ignore[no-untyped-def]
+def most_nodes(factors):
     """The largest arity, at least 1."""
     most = 1
     for f in range(len(factors.start) - 1):
@@ -95,7 +93,7 @@ def most_nodes(factors):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _advance(factors, parts, f, state, index):  # type: ignore[no-untyped-def]
+def _advance(factors, parts, f, state, index):
     """The next joint state of a factor, the last node fastest, and in `index` its parts' cells; False after the last."""
     start = factors.start[f]
     for k in range(factors.start[f + 1] - start - 1, -1, -1):
@@ -111,7 +109,7 @@ def _advance(factors, parts, f, state, index):  # type: ignore[no-untyped-def]
 
 
 @kernel((FACTORS, PARTS, float64[::1]))
-def products(factors, parts, q):  # type: ignore[no-untyped-def]
+def products(factors, parts, q):
     """Sets the tables of all parts of more than one node as if their nodes were independent."""
     for part in range(len(parts.factor)):
         first = parts.place_start[part]
@@ -127,7 +125,7 @@ def products(factors, parts, q):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def fold(factors, parts, factor_table, part, q, index, state, field, broken):  # type: ignore[no-untyped-def]
+def fold(factors, parts, factor_table, part, q, index, state, field, broken):
     """Adds to a part's table in `field` its factor's expected log potential given the part's state; likewise `broken`.
 
     Args:
@@ -178,7 +176,7 @@ def fold(factors, parts, factor_table, part, q, index, state, field, broken):  #
         float64[::1],
     )
 )
-def fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken):  # type: ignore[no-untyped-def]
+def fields(factors, parts, node_table, factor_table, b, q, index, state, field, broken):
     """Overwrites a block's nodes and parts in `field` by expected log potentials, in `broken` by expected broken rules."""
     # Arrays are taken out of their tuples once: to do so costs as much as a small pair.
     cardinality, state_start, node, start = factors.cardinality, factors.state_start, factors.node, factors.start
@@ -222,7 +220,7 @@ def fields(factors, parts, node_table, factor_table, b, q, index, state, field, 
 
 
 @kernel()
-def normalise(first, last, value, broken, hard):  # type: ignore[no-untyped-def]
+def normalise(first, last, value, broken, hard):
     """Makes of log potentials, in place, a distribution over the states of fewest broken rules; returns its entropy.
 
     Args:
@@ -256,7 +254,7 @@ def normalise(first, last, value, broken, hard):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _joint(factors, parts, b, size, field, value):  # type: ignore[no-untyped-def]
+def _joint(factors, parts, b, size, field, value):
     """Adds up `field` of a block's nodes and parts at each of its joint states, the last node fastest; into `value`."""
     for at in range(size):
         value[at] = 0.0
@@ -270,7 +268,7 @@ def _joint(factors, parts, b, size, field, value):  # type: ignore[no-untyped-de
 
 
 @kernel()
-def _part_cells(factors, parts, b, size, part, step, cell):  # type: ignore[no-untyped-def]
+def _part_cells(factors, parts, b, size, part, step, cell):
     """For each joint state of a block the cell of a part's table; into `cell`.
 
     Args:
@@ -298,9 +296,7 @@ def _part_cells(factors, parts, b, size, part, step, cell):  # type: ignore[no-u
         *[float64[::1]] * 2,
     )
 )
-def update(  # type: ignore[no-untyped-def]
-    factors, parts, node_table, factor_table, first, last, hard, q, field, broken, step, out, entropy
-):
+def update(factors, parts, node_table, factor_table, first, last, hard, q, field, broken, step, out, entropy):
     """New distributions of the blocks first .. last - 1, by going through each one's joint states.
 
     Args:
@@ -359,7 +355,7 @@ def update(  # type: ignore[no-untyped-def]
 
 
 @kernel((FACTORS, PARTS, float64[::1], float64[::1], float64[::1]))
-def factor_marginals(factors, parts, factor_table, q, out):  # type: ignore[no-untyped-def]
+def factor_marginals(factors, parts, factor_table, q, out):
     """Factor marginals as products of their parts; of an agreement the probability that its nodes agree.
 
     Returns:

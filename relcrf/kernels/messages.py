@@ -101,7 +101,7 @@ WORK = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
 
 
 @inner
-def gather(net, tables, state, v):  # type: ignore[no-untyped-def]
+def gather(net, tables, state, v):
     """Makes the product of node v anew."""
     first = net.state_start[v]
     k = net.cardinality[v]
@@ -128,7 +128,7 @@ def gather(net, tables, state, v):  # type: ignore[no-untyped-def]
 
 
 @inner
-def cavity(net, tables, state, place, out):  # type: ignore[no-untyped-def]
+def cavity(net, tables, state, place, out):
     """What the place's node says to the factor: all that it has but the place's own message, its largest made 1, or 0 of logs.
 
     Returns:
@@ -160,7 +160,7 @@ def cavity(net, tables, state, place, out):  # type: ignore[no-untyped-def]
 
 
 @inner
-def following(net, first, stop, place, digit, cell):  # type: ignore[no-untyped-def]
+def following(net, first, stop, place, digit, cell):
     """The next joint state of a factor's nodes but the one at `place`, if any: its cell, or -1 after the last."""
     for q in range(stop - 1, first - 1, -1):
         if q == place:
@@ -175,7 +175,7 @@ def following(net, first, stop, place, digit, cell):  # type: ignore[no-untyped-
 
 
 @inner
-def _through_pair(net, maximum, numbers, place, other, cavity, out):  # type: ignore[no-untyped-def]
+def _through_pair(net, maximum, numbers, place, other, cavity, out):
     """As `_through_table` does, of a pair: along its rows, which lie together, whichever node they are of."""
     cell = net.table_start[net.factor[place]]
     k = net.cardinality[net.node[place]]
@@ -206,7 +206,7 @@ def _through_pair(net, maximum, numbers, place, other, cavity, out):  # type: ig
 
 
 @inner
-def _through_table(net, maximum, numbers, place, cavities, digit, out):  # type: ignore[no-untyped-def]
+def _through_table(net, maximum, numbers, place, cavities, digit, out):
     """Numbers: the sum or the maximum of table times cavities, of each state at `place`."""
     f = net.factor[place]
     first, stop = net.start[f], net.start[f + 1]
@@ -230,7 +230,7 @@ def _through_table(net, maximum, numbers, place, cavities, digit, out):  # type:
 
 
 @inner
-def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):  # type: ignore[no-untyped-def]
+def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):
     """Logs: the same; a sum is taken beside its largest term."""
     f = net.factor[place]
     first, stop = net.start[f], net.start[f + 1]
@@ -258,12 +258,12 @@ def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):  #
 
 
 @inner
-def _times(a, b, log):  # type: ignore[no-untyped-def]
+def _times(a, b, log):
     return a + b if log else a * b
 
 
 @inner
-def plus(a, b, log, maximum):  # type: ignore[no-untyped-def]
+def plus(a, b, log, maximum):
     """The sum of two numbers or of what two logs stand for, or the larger."""
     if maximum or a == b == -np.inf:
         return max(a, b)
@@ -273,7 +273,7 @@ def plus(a, b, log, maximum):  # type: ignore[no-untyped-def]
 
 
 @inner
-def agreement(net, log, maximum, weight, place, cavities, without, agree, differ):  # type: ignore[no-untyped-def]
+def agreement(net, log, maximum, weight, place, cavities, without, agree, differ):
     """Of each state at `place`: the product of the others' cavities at that state, and the sum over all else they may be.
 
     Nothing is subtracted: those that are not all alike are told apart by the first that differs.
@@ -317,7 +317,7 @@ def agreement(net, log, maximum, weight, place, cavities, without, agree, differ
 
 
 @inner
-def _agreement(net, tables, log, place, cavities, work, out):  # type: ignore[no-untyped-def]
+def _agreement(net, tables, log, place, cavities, work, out):
     alike = work[4]
     weight = tables.logs[net.table_start[net.factor[place]]]
     agreement(net, log, tables.maximum, weight, place, cavities, work[2], alike, out)
@@ -326,7 +326,7 @@ def _agreement(net, tables, log, place, cavities, work, out):  # type: ignore[no
 
 
 @inner
-def _through_numbers(net, tables, place, cavities, work, out):  # type: ignore[no-untyped-def]
+def _through_numbers(net, tables, place, cavities, work, out):
     f = net.factor[place]
     if net.agreement[f]:
         _agreement(net, tables, tables.log and tables.maximum, place, cavities, work, out)
@@ -338,7 +338,7 @@ def _through_numbers(net, tables, place, cavities, work, out):  # type: ignore[n
 
 
 @inner
-def _through_logs(net, tables, place, cavities, work, out):  # type: ignore[no-untyped-def]
+def _through_logs(net, tables, place, cavities, work, out):
     if net.agreement[net.factor[place]]:
         _agreement(net, tables, tables.log, place, cavities, work, out)
     else:
@@ -346,7 +346,7 @@ def _through_logs(net, tables, place, cavities, work, out):  # type: ignore[no-u
 
 
 @inner
-def through(net, tables, place, work, out):  # type: ignore[no-untyped-def]
+def through(net, tables, place, work, out):
     """From the cavities of a factor's other nodes, which stand in the first part of `work`, what it says to `place`."""
     if not (tables.log and tables.maximum):
         numbers = work[0]
@@ -372,7 +372,7 @@ def through(net, tables, place, work, out):  # type: ignore[no-untyped-def]
 
 
 @inner
-def settle(net, tables, place, old, new):  # type: ignore[no-untyped-def]
+def settle(net, tables, place, old, new):
     """Normalises and damps a new message.
 
     Returns:
@@ -413,7 +413,7 @@ def settle(net, tables, place, old, new):  # type: ignore[no-untyped-def]
 
 
 @inner
-def send(net, tables, state, place, work, out):  # type: ignore[no-untyped-def]
+def send(net, tables, state, place, work, out):
     """The new message of a place, written to `out` (shape (widest,)); returns its largest change."""
     f = net.factor[place]
     first, stop = net.start[f], net.start[f + 1]
@@ -425,7 +425,7 @@ def send(net, tables, state, place, work, out):  # type: ignore[no-untyped-def]
 
 
 @inner
-def absorb(net, tables, place, product, barred, message):  # type: ignore[no-untyped-def]
+def absorb(net, tables, place, product, barred, message):
     """Brings this place's message into a product of its node."""
     v = net.node[place]
     first = net.state_start[v]

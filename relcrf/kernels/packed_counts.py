@@ -35,7 +35,7 @@ def _bits(typing_context: Any, word: Any) -> Any:
 
 
 @kernel((read_only(INDEX), *[read_only(int32[::1])] * 2, read_only(int16[::1]), PLANES, TOTALS))
-def pack(start, sample, variable, label, planes, totals):  # type: ignore[no-untyped-def]
+def pack(start, sample, variable, label, planes, totals):
     """Sets the bits of cells, and counts them.
 
     Args:
@@ -56,7 +56,7 @@ def pack(start, sample, variable, label, planes, totals):  # type: ignore[no-unt
 
 
 @kernel()
-def _in_both(first, second):  # type: ignore[no-untyped-def]
+def _in_both(first, second):
     """How many bits are set in both of two planes."""
     total = U(0)
     for word in range(U(len(first))):
@@ -65,7 +65,7 @@ def _in_both(first, second):  # type: ignore[no-untyped-def]
 
 
 @kernel((*[read_only(INDEX)] * 2, int64, *[read_only(PLANES), read_only(TOTALS)] * 2, int64[:, :, ::1]))
-def count_pairs(first, second, n_samples, planes, totals, other_planes, other_totals, out):  # type: ignore[no-untyped-def]
+def count_pairs(first, second, n_samples, planes, totals, other_planes, other_totals, out):
     """Counts the joint states of pairs of keys.
 
     Args:

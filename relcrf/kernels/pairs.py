@@ -16,7 +16,7 @@ FLAT, INDEX = float64[::1], int64[::1]
 
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT, FLAT), fastmath={"contract"})
-def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):  # type: ignore[no-untyped-def]
+def pair_marginals(edges, cardinality, state_start, table_start, node_table, edge_table, log_partition):
     """Normalises `node_table[i] + node_table[j] + edge_table[ij]` for every pair.
 
     Args:
@@ -50,7 +50,7 @@ def pair_marginals(edges, cardinality, state_start, table_start, node_table, edg
 
 
 @kernel((*PAIRS, INDEX, INDEX, FLAT, FLAT))
-def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_table):  # type: ignore[no-untyped-def]
+def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_table):
     """Adds the row and column sums of every pair's table to its two nodes."""
     for e in range(len(edges)):
         n_columns = U(cardinality[edges[e, 1]])
@@ -66,7 +66,7 @@ def add_to_ends(edges, cardinality, state_start, table_start, edge_table, node_t
 
 
 @kernel((*PAIRS, INDEX, FLAT, FLAT))
-def mutual_information(edges, cardinality, table_start, edge_table, out):  # type: ignore[no-untyped-def]
+def mutual_information(edges, cardinality, table_start, edge_table, out):
     """`sum p(x, y) log p(x, y) / (p(x) p(y))` in nats for every pair's joint marginals; never below 0."""
     largest = 0
     for v in range(len(cardinality)):

@@ -43,7 +43,7 @@ SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, boolean
 
 
 @kernel()
-def _add_alone(factors, sets, factor_table, first_place, last_place, states, belief):  # type: ignore[no-untyped-def]
+def _add_alone(factors, sets, factor_table, first_place, last_place, states, belief):
     """Adds to the beliefs of positions first_place .. last_place - 1 the factors that have no other node in the set."""
     # Arrays are taken out of their tuples once: to do so costs as much as a small factor.
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
@@ -69,7 +69,7 @@ def _add_alone(factors, sets, factor_table, first_place, last_place, states, bel
 
 
 @kernel()
-def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):  # type: ignore[no-untyped-def]
+def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
     """Log potentials of a node and its parent, row-major, a row for each state of the parent; into `pair`."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
     agreement, table_start, places, others = factors.agreement, factors.table_start, sets.place, sets.other
@@ -94,7 +94,7 @@ def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
 
 
 @kernel()
-def upward(factors, sets, node_table, factor_table, s, states, belief, pair):  # type: ignore[no-untyped-def]
+def upward(factors, sets, node_table, factor_table, s, states, belief, pair):
     """Log of the sum over all that is below each node of set `s`, for each of its states; into `belief`, flat.
 
     Args:
@@ -127,7 +127,7 @@ def upward(factors, sets, node_table, factor_table, s, states, belief, pair):  #
 
 
 @kernel()
-def conditional_of(first, n, belief, pair, y, stay, out):  # type: ignore[no-untyped-def]
+def conditional_of(first, n, belief, pair, y, stay, out):
     """Probabilities of a node given its parent's state `y` (-1 at roots) and all that is below; into `out`.
 
     Args:
@@ -154,7 +154,7 @@ def conditional_of(first, n, belief, pair, y, stay, out):  # type: ignore[no-unt
 
 
 @kernel()
-def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):  # type: ignore[no-untyped-def]
+def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):
     """Draws set `s` after `upward`, each node given its parent; into `states`.
 
     Args:
@@ -178,7 +178,7 @@ def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states)
 
 
 @kernel((FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], int32[:, ::1]))
-def draws(factors, sets, node_table, factor_table, uniform, states):  # type: ignore[no-untyped-def]
+def draws(factors, sets, node_table, factor_table, uniform, states):
     """Independent draws of set 0, which has all nodes.
 
     Args:

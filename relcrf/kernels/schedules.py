@@ -21,14 +21,14 @@ from relcrf.kernels.messages import (
 
 
 @compiled(NETWORK, TABLES, STATE)
-def open_products(net, tables, state):  # type: ignore[no-untyped-def]
+def open_products(net, tables, state):
     """Makes the products of all nodes."""
     for v in range(len(net.cardinality)):
         gather(net, tables, state, v)
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, LONG, FLAT, LONG)
-def flood(net, tables, state, work, factors, product, barred):  # type: ignore[no-untyped-def]
+def flood(net, tables, state, work, factors, product, barred):
     """One round of flooding over some factors: all their messages anew from the state's products.
 
     Args:
@@ -55,7 +55,7 @@ def flood(net, tables, state, work, factors, product, barred):  # type: ignore[n
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, boolean)
-def sweep(net, tables, state, work, backwards):  # type: ignore[no-untyped-def]
+def sweep(net, tables, state, work, backwards):
     """Visits each node in order, or in the order reversed, and sends all that its factors say to their other nodes.
 
     Returns:
@@ -89,7 +89,7 @@ def sweep(net, tables, state, work, backwards):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _put(largest, place, key):  # type: ignore[no-untyped-def]
+def _put(largest, place, key):
     """Gives a place a new key in the tournament, up to where another one wins anyway."""
     seat = (len(largest) >> 1) + place
     largest[seat] = key
@@ -102,7 +102,7 @@ def _put(largest, place, key):  # type: ignore[no-untyped-def]
 
 
 @inner
-def _winner(largest):  # type: ignore[no-untyped-def]
+def _winner(largest):
     """The place with the largest key, the first of equal ones."""
     seat = 1
     while 2 * seat < len(largest):
@@ -111,7 +111,7 @@ def _winner(largest):  # type: ignore[no-untyped-def]
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT)
-def pend(net, tables, state, work, pending, change):  # type: ignore[no-untyped-def]
+def pend(net, tables, state, work, pending, change):
     """Works out every message that could be sent.
 
     Args:
@@ -126,7 +126,7 @@ def pend(net, tables, state, work, pending, change):  # type: ignore[no-untyped-
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, float64, int64)
-def send_by_residual(net, tables, state, work, pending, largest, tolerance, most):  # type: ignore[no-untyped-def]
+def send_by_residual(net, tables, state, work, pending, largest, tolerance, most):
     """Sends the message that changes most, works out anew those that depend on it, and so on.
 
     Args:

@@ -28,7 +28,7 @@ _DIGIT = np.uint64((1 << DIGIT_BITS) - 1)
 
 
 @kernel()
-def _heaviest_first(weight, edge):  # type: ignore[no-untyped-def]
+def _heaviest_first(weight, edge):
     """Sorts edges by falling weight, with equal ones as they were: a stable radix sort of all 64 bits.
 
     Args:
@@ -85,7 +85,7 @@ def _heaviest_first(weight, edge):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _split(weight, threshold, heavy, light):  # type: ignore[no-untyped-def]
+def _split(weight, threshold, heavy, light):
     """Writes the indices of the edges of at least the threshold to `heavy`, of the others to `light`, both in order.
 
     Returns:
@@ -106,7 +106,7 @@ def _split(weight, threshold, heavy, light):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, light):  # type: ignore[no-untyped-def]
+def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, light):
     """As `_split`, of the candidates whose ends are in different trees.
 
     Args:
@@ -131,7 +131,7 @@ def _split_unconnected(leader, edges, weight, threshold, candidates, heavy, ligh
 
 
 @kernel()
-def _sweep(edges, order, leader, missing, chosen):  # type: ignore[no-untyped-def]
+def _sweep(edges, order, leader, missing, chosen):
     """Joins the trees that the edges connect, one edge after the other, until `missing` have been chosen.
 
     Returns:
@@ -157,7 +157,7 @@ def _sweep(edges, order, leader, missing, chosen):  # type: ignore[no-untyped-de
 
 
 @kernel((int64, int32[:, ::1], float64[::1], float64[::1], boolean[::1]))
-def maximum_forest(n_nodes, edges, weight, thresholds, chosen):  # type: ignore[no-untyped-def]
+def maximum_forest(n_nodes, edges, weight, thresholds, chosen):
     """Marks the edges of the maximum spanning forest; of equal weights the lower index is taken first.
 
     Args:

@@ -20,7 +20,7 @@ U = np.uint64
 
 
 @kernel((MATRIX, MATRIX, boolean, MATRIX), fastmath={"contract"})
-def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
+def dense_scores(values, weights, fresh, out):
     """`out += values @ weights`, or `=` where `out` is fresh; shapes (n, d), (d, n_patterns), (n, n_patterns).
 
     For few columns: BLAS is made for many, and its bits depend on the number of its threads. Three columns at a time, so
@@ -57,7 +57,7 @@ def dense_scores(values, weights, fresh, out):  # type: ignore[no-untyped-def]
 
 
 @kernel((MATRIX, MATRIX, MATRIX), fastmath={"contract"})
-def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
+def accumulate_dense(values, residual, out):
     """`out += values.T @ residual`, the adjoint of `dense_scores`; three rows at a time."""
     n_rows, n_columns, n_patterns = U(values.shape[0]), U(values.shape[1]), U(out.shape[1])
     threes = n_rows - n_rows % U(3)
@@ -77,7 +77,7 @@ def accumulate_dense(values, residual, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(CSR)
-def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[no-untyped-def]
+def csr_scores(row_start, column, values, weights, rows, out):
     """`out[k] = sum over entries of row rows[k] of value * weights[column]`.
 
     Args:
@@ -109,7 +109,7 @@ def csr_scores(row_start, column, values, weights, rows, out):  # type: ignore[n
 
 
 @kernel(CSR)
-def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ignore[no-untyped-def]
+def csr_accumulate(row_start, column, values, residual, rows, out):
     """Adjoint of `csr_scores`: `out[column] += value * residual[k]` over the entries of each row rows[k]."""
     n_patterns = U(out.shape[1])
     implicit = len(values) == 0
@@ -122,7 +122,7 @@ def csr_accumulate(row_start, column, values, residual, rows, out):  # type: ign
 
 
 @kernel(*KEYED)
-def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
+def keyed_scores(key, values, weights, out):
     """`out[n] = sum_d values[n, d] * weights[key[n] * D + d]`; `values` of shape (0, 1) means that all are 1."""
     n_patterns = weights.shape[1]
     implicit = len(values) == 0
@@ -138,7 +138,7 @@ def keyed_scores(key, values, weights, out):  # type: ignore[no-untyped-def]
 
 
 @kernel(*KEYED)
-def keyed_accumulate(key, values, residual, out):  # type: ignore[no-untyped-def]
+def keyed_accumulate(key, values, residual, out):
     """Adjoint of `keyed_scores`."""
     n_patterns = out.shape[1]
     implicit = len(values) == 0

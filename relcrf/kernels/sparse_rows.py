@@ -39,7 +39,7 @@ ROWS = types.NamedTuple([read_only(a) for a in (INDEX, SHORT, INDEX, SHORT, FLAT
 
 
 @kernel(error_model="numpy")
-def _touch(rows, state, score, touched, own):  # type: ignore[no-untyped-def]
+def _touch(rows, state, score, touched, own):
     """Adds up what the partners of a state say in each row.
 
     Args:
@@ -68,24 +68,24 @@ def _touch(rows, state, score, touched, own):  # type: ignore[no-untyped-def]
 
 
 @kernel(error_model="numpy")
-def _leave(n, score, touched, own):  # type: ignore[no-untyped-def]
+def _leave(n, score, touched, own):
     for i in range(n):
         score[U(touched[i])], own[U(touched[i])] = np.nan, 0.0
 
 
 @kernel(error_model="numpy")
-def _probability(score):  # type: ignore[no-untyped-def]
+def _probability(score):
     small = np.exp(-abs(score))
     return (1.0 if score >= 0.0 else small) / (1.0 + small)
 
 
 @kernel(error_model="numpy")
-def _log_partition(score):  # type: ignore[no-untyped-def]
+def _log_partition(score):
     return max(score, 0.0) + np.log1p(np.exp(-abs(score)))
 
 
 @kernel((ROWS, FLAT, int64, int64, int64, FLAT, FLAT, FLAT), error_model="numpy")
-def value_and_gradient(rows, bias, n_rows, lo, hi, value, of_bias, of_incident):  # type: ignore[no-untyped-def]
+def value_and_gradient(rows, bias, n_rows, lo, hi, value, of_bias, of_incident):
     """Minus the log-probability of the states lo..hi-1 in all rows, each given all others.
 
     Args:
@@ -115,7 +115,7 @@ def value_and_gradient(rows, bias, n_rows, lo, hi, value, of_bias, of_incident):
 
 
 @kernel((ROWS, FLAT, int64, float64, int64, int64, INDEX, SHORT, FLAT), error_model="numpy")
-def large_errors(rows, bias, n_rows, least, lo, hi, place, row, error):  # type: ignore[no-untyped-def]
+def large_errors(rows, bias, n_rows, least, lo, hi, place, row, error):
     """The errors, probability less whether it is on, of the states lo..hi-1 that are larger than the least.
 
     Those of rows that are not touched are one number a state, so that all of them are large or none.

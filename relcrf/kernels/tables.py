@@ -12,9 +12,7 @@ CLIQUES = (int32[::1], int32[:, ::1], int32[:, ::1], int64[::1])
 
 
 @kernel((float64[:, ::1], float64[:, ::1], *TERMS, float64[::1]))
-def add_tables(  # type: ignore[no-untyped-def]
-    scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out
-):
+def add_tables(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out):
     """Adds each term's potentials to the table that it belongs to.
 
     Term t covers joint states `base[t] + x * stride_row[t] + y * stride_column[t]` for x < n_rows[t], y < n_columns[t],
@@ -41,9 +39,7 @@ def add_tables(  # type: ignore[no-untyped-def]
 
 
 @kernel((float64[::1], float64[:, ::1], *TERMS, float64[:, ::1]))
-def collect_tables(  # type: ignore[no-untyped-def]
-    tables, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual
-):
+def collect_tables(tables, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual):
     """Adjoint of `add_tables`: adds the tables' values to `residual`, of the shape of `scores`."""
     shared = residual.shape[0] == 1
     identity = patterns.shape[0] == 0
@@ -62,7 +58,7 @@ def collect_tables(  # type: ignore[no-untyped-def]
 
 
 @kernel((float64[:, ::1], int32[::1], int64[::1], float64[::1]))
-def add_diagonals(scores, n_rows, start, out):  # type: ignore[no-untyped-def]
+def add_diagonals(scores, n_rows, start, out):
     """`add_tables` for one pattern that is 1 where both ends agree: only the diagonals of square tables are touched."""
     shared = scores.shape[0] == 1
     for term in range(len(start)):
@@ -74,7 +70,7 @@ def add_diagonals(scores, n_rows, start, out):  # type: ignore[no-untyped-def]
 
 
 @kernel((float64[::1], int32[::1], int64[::1], float64[:, ::1]))
-def collect_diagonals(tables, n_rows, start, residual):  # type: ignore[no-untyped-def]
+def collect_diagonals(tables, n_rows, start, residual):
     """Adjoint of `add_diagonals`."""
     shared = residual.shape[0] == 1
     for term in range(len(start)):
@@ -87,7 +83,7 @@ def collect_diagonals(tables, n_rows, start, residual):  # type: ignore[no-untyp
 
 
 @kernel((float64[:, ::1], float64[:, ::1], *CLIQUES, float64[::1]))
-def add_cliques(scores, patterns, base, stride, cardinality, start, out):  # type: ignore[no-untyped-def]
+def add_cliques(scores, patterns, base, stride, cardinality, start, out):
     """As `add_tables`, for tables over any number of nodes: shapes (n_terms, arity) of `stride` and `cardinality`."""
     shared = scores.shape[0] == 1
     identity = patterns.shape[0] == 0
@@ -119,7 +115,7 @@ def add_cliques(scores, patterns, base, stride, cardinality, start, out):  # typ
 
 
 @kernel((float64[::1], float64[:, ::1], *CLIQUES, float64[:, ::1]))
-def collect_cliques(tables, patterns, base, stride, cardinality, start, residual):  # type: ignore[no-untyped-def]
+def collect_cliques(tables, patterns, base, stride, cardinality, start, residual):
     """Adjoint of `add_cliques`."""
     shared = residual.shape[0] == 1
     identity = patterns.shape[0] == 0

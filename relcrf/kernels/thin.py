@@ -12,7 +12,7 @@ MOST_BAGS = 64
 
 
 @kernel()
-def _push(key, item, size, value, what):  # type: ignore[no-untyped-def]
+def _push(key, item, size, value, what):
     """Adds to a heap with the largest key first."""
     place = size
     while place > 0:
@@ -27,7 +27,7 @@ def _push(key, item, size, value, what):  # type: ignore[no-untyped-def]
 
 
 @kernel()
-def _pop(key, item, size):  # type: ignore[no-untyped-def]
+def _pop(key, item, size):
     """Takes the first of a heap of `size` away, which the caller has read."""
     value = key[size - 1]
     what = item[size - 1]
@@ -50,7 +50,7 @@ def _pop(key, item, size):  # type: ignore[no-untyped-def]
 
 
 @kernel((int64, int32[:, ::1], float64[::1], int64[::1], int32[::1], int64, boolean[::1]))
-def thin_graph(n_nodes, edges, weight, start, incident, width, chosen):  # type: ignore[no-untyped-def]
+def thin_graph(n_nodes, edges, weight, start, incident, width, chosen):
     """Chooses edges, all of whose graph has treewidth `width` at most.
 
     Every node that joins has a bag: itself and `width` nodes of another's bag, the one to whose nodes its edges weigh most.

@@ -121,7 +121,7 @@ def _mantissa(typing_context: Any, x: Any) -> Any:
 
 
 @kernel(inline="always")
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     """See the module. Only in functions whose sums may not be rearranged: no `reassoc`, no `fastmath=True`."""
     y = x if x >= LOWEST else LOWEST
     shifted = y * _PER_LN2 + _ROUND
@@ -145,7 +145,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def exp32(x):  # type: ignore[no-untyped-def]
+def exp32(x):
     """`exp` of a float32."""
     y = x if x >= _LOWEST32 else _LOWEST32
     shifted = y * _PER_LN2_32 + _ROUND32
@@ -163,7 +163,7 @@ def exp32(x):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def log(x):  # type: ignore[no-untyped-def]
+def log(x):
     """See the module. As `exp`, not where sums may be rearranged."""
     exponent = _shifted_exponent(x) - _ROUND
     rest = _mantissa(x) - 1.0
@@ -184,7 +184,7 @@ def log(x):  # type: ignore[no-untyped-def]
 
 
 @kernel(inline="always")
-def log32(x):  # type: ignore[no-untyped-def]
+def log32(x):
     """`log` of a float32, without its division: there the series ends so soon that a polynomial of m - 1 is as short."""
     exponent = _shifted_exponent(x) - _ROUND32
     rest = _mantissa(x) - _ONE32
@@ -212,17 +212,17 @@ def log_like(x: Any) -> Any:
 
 
 @overload(exp_like, inline="always")
-def _exp_like(x):  # type: ignore[no-untyped-def]
+def _exp_like(x):
     return exp32.py_func if x == types.float32 else exp.py_func
 
 
 @overload(log_like, inline="always")
-def _log_like(x):  # type: ignore[no-untyped-def]
+def _log_like(x):
     return log32.py_func if x == types.float32 else log.py_func
 
 
 @kernel((float64[::1], float64[::1]), fastmath={"contract"})
-def exp_into(x, out):  # type: ignore[no-untyped-def]
+def exp_into(x, out):
     """`out[i] = exp(x[i])`; two arrays of shape (n,) that do not overlap. Returns as `exp_in_place`."""
     top = np.int64(0)
     for i in range(len(x)):
@@ -233,7 +233,7 @@ def exp_into(x, out):  # type: ignore[no-untyped-def]
 
 
 @kernel((float64[::1],), fastmath={"contract"})
-def exp_in_place(x):  # type: ignore[no-untyped-def]
+def exp_in_place(x):
     """`x[i] = exp(x[i])`, shape (n,). Returns the largest magnitude that was there; inf and nan are larger than any number.
 
     Magnitudes are compared as bits, whose order is the same: that vectorises, while the comparison of floats does not.

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference
@@ -48,7 +49,7 @@ class Answering:
 
 def _only(scopes: Scopes, potentials: Potentials, kept: np.ndarray) -> tuple[Scopes, Potentials]:
     """The same nodes with some of the factors, shape (n_factors,), bool."""
-    start = np.concatenate(([0], np.cumsum(scopes.arity[kept])))
+    start = offsets(scopes.arity[kept])
     agreement = None if scopes.agreement is None else scopes.agreement[kept]
     less = Scopes(scopes.cardinality, start, scopes.node[np.repeat(kept, scopes.arity)], agreement)
     return less, Potentials(potentials.nodes, potentials.factors[np.repeat(kept, np.diff(scopes.table_start))])

@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.answering import Answering
+from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gating import Gating
@@ -276,7 +277,7 @@ class Inferred:
         return replace(
             self,
             variables=self.variables[chosen],
-            state_start=np.concatenate(([0], np.cumsum(sizes[chosen], dtype=np.int64))),
+            state_start=offsets(sizes[chosen]),
             marginals=self.marginals[np.repeat(chosen, sizes)],
             map_states=self.map_states[chosen],
         )

@@ -13,6 +13,7 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, AbstractPart, AbstractSum, Inferred, Problem, Vector, require_joint
 from relcrf.backends.registry import make
+from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
 from relcrf.graph.reduction import Role
@@ -83,14 +84,14 @@ def infer(problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[st
     task = _Infer(backend.name, tuple(sorted(settings.items())), named)
     answers = problem.executor.map(task, problem.shards, np.empty(0))
     variables = np.flatnonzero(problem.roles == Role.FREE)
-    state_start = np.concatenate(([0], np.cumsum(problem.graph.cardinality[variables], dtype=np.int64)))
+    state_start = offsets(problem.graph.cardinality[variables])
     marginals, states = np.empty(int(state_start[-1])), np.empty(len(variables), dtype=np.int32)
     edges = []
     for path in problem.shards:
         found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in _Infer.FILES}
         place = np.searchsorted(variables, found["answered"])
         sizes = problem.graph.cardinality[found["answered"]]
-        start = np.repeat(state_start[place] - np.concatenate(([0], np.cumsum(sizes)[:-1])), sizes)
+        start = np.repeat(state_start[place] - offsets(sizes)[:-1], sizes)
         marginals[start + np.arange(len(start))] = found["marginals"]
         states[place] = found["map_states"]
         edges.append(found["edges"])

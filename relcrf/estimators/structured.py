@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from relcrf.api import Model
 from relcrf.backends.base import Inferred, Monitor
 from relcrf.backends.registry import make
+from relcrf.columns.offsets import offsets
 from relcrf.estimators.rows import RowModel, as_model
 
 
@@ -102,7 +103,7 @@ class ESSCRFClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc, un
         out = [np.ones((n, 1)) for _ in self._classes]
         if inferred is not None:
             flat = inferred.marginals.reshape(n, -1)
-            starts = np.concatenate(([0], np.cumsum(self._rows.cardinalities)))
+            starts = offsets(self._rows.cardinalities)
             for target, start, stop in zip(self._varying, starts[:-1], starts[1:], strict=True):
                 out[target] = flat[:, start:stop]
         return out[0] if self._is_single else out

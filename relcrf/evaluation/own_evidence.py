@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse
 from relcrf.grounding.grounding import Grounding
 from relcrf.kernels.distinct import distinct
@@ -108,7 +109,7 @@ def _entries(features: AbstractFeatures) -> list[tuple[np.ndarray, np.ndarray, n
             return [(np.asarray(row_start), column, values if len(values) else np.ones(len(column)))]
         case Dense(values):
             rows, columns = np.nonzero(values)
-            start = np.concatenate(([0], np.cumsum(np.bincount(rows, minlength=len(values)))))
+            start = offsets(np.bincount(rows, minlength=len(values)))
             return [(start, columns, values[rows, columns])]
         case Keyed(key, values, _):
             width = values.shape[1]

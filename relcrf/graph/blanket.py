@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Role, Terms
 
@@ -48,7 +49,7 @@ def blanket_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> 
         graph=graph,
         variables=variables,
         cardinality=cardinality,
-        state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+        state_start=offsets(cardinality),
         edges=np.empty((0, 2), dtype=np.int32),
         table_start=np.zeros(1, dtype=np.int64),
         node_terms=tuple(terms),

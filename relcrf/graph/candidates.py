@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.weights import WeightBlock
@@ -51,7 +52,7 @@ class Side:
     def of(cls, n_keys: int, key: np.ndarray, sample: np.ndarray, variable: np.ndarray, truth: np.ndarray) -> Side:
         """A side of cells in any order."""
         order = np.lexsort((sample, key))
-        start = np.concatenate(([0], np.cumsum(np.bincount(key, minlength=n_keys), dtype=np.int64)))
+        start = offsets(np.bincount(key, minlength=n_keys))
         return cls(start, sample[order].astype(np.int32), variable[order].astype(np.int32), truth)
 
     @property
@@ -73,12 +74,12 @@ class Side:
         """The same cells ascending by sample and then by key: its `start` is of samples, and its `sample` is the key."""
         order = np.argsort(self.sample, kind="stable")
         n_samples = int(self.sample.max(initial=-1)) + 1
-        start = np.concatenate(([0], np.cumsum(np.bincount(self.sample, minlength=n_samples), dtype=np.int64)))
+        start = offsets(np.bincount(self.sample, minlength=n_samples))
         return Side(start, self.key[order], self.variable[order], self.truth)
 
     def only(self, cells: np.ndarray) -> Side:
         """Some of the cells, shape (n_cells,), bool."""
-        start = np.concatenate(([0], np.cumsum(cells)))[self.start]
+        start = offsets(cells)[self.start]
         return replace(self, start=start, sample=self.sample[cells], variable=self.variable[cells])
 
 
@@ -221,7 +222,7 @@ def meeting(first: Side, second: Side, n_samples: int, pairs: np.ndarray) -> tup
     """
     sizes = np.diff(first.start)[pairs[:, 0]]
     place = np.repeat(np.arange(len(pairs), dtype=np.int32), sizes)
-    begin = np.concatenate(([0], np.cumsum(sizes)))[:-1]
+    begin = offsets(sizes)[:-1]
     rows = np.repeat(first.start[pairs[:, 0]] - begin, sizes) + np.arange(len(place))
     # Each cell of the second side has a number that ascends, by key and sample.
     numbers = second.key.astype(np.int64) * n_samples + second.sample

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.parts import spread
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
@@ -40,7 +41,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     number = np.cumsum(is_free) - 1
     free_place = np.flatnonzero(is_free[scopes.node])
     n_free = np.bincount(_factor_of(scopes)[free_place], minlength=scopes.n_factors).astype(np.int64)
-    place_start = np.concatenate(([0], np.cumsum(n_free)))
+    place_start = offsets(n_free)
     touched = n_free < scopes.arity
     state, speaks = _agreed(scopes, states, touched)
     is_table = touched & (state < 0)
@@ -48,7 +49,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     kept = np.flatnonzero((n_free > 1) & speaks)
     new = np.cumsum((n_free > 1) & speaks) - 1
     agreement = None if scopes.agreement is None else (scopes.agreement & ~touched)[kept]
-    start = np.concatenate(([0], np.cumsum(n_free[kept])))
+    start = offsets(n_free[kept])
     node = number[scopes.node[free_place[spread(place_start, kept)]]].astype(np.int32)
     left = Scopes(scopes.cardinality[nodes], start, node, agreement)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.kernels import sparse
 
 
@@ -235,7 +236,7 @@ class Sparse(AbstractFeatures):
 
     def take(self, rows: np.ndarray) -> Sparse:
         sizes = np.diff(self.row_start)[rows]
-        start = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+        start = offsets(sizes)
         entries = np.repeat(self.row_start[rows] - start[:-1], sizes) + np.arange(int(start[-1]))
         values = self.values[entries] if len(self.values) else self.values
         return Sparse(start, self.column[entries], values, self.n_features)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import ReducedGraph, Terms
 
@@ -56,7 +57,7 @@ class GatedGraph:
             alone,
             variables=graph.variables[node],
             cardinality=cardinality,
-            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            state_start=offsets(cardinality),
             node_terms=tuple(_renumbered(folded)),
         )
         pairs = _apart(graph)
@@ -112,7 +113,7 @@ def _apart(graph: ReducedGraph) -> ReducedGraph:
     """The same with an edge for each factor on an edge."""
     edges = np.concatenate([graph.edges[:0], *(graph.edges[terms.target] for terms in graph.edge_terms)])
     sizes = graph.cardinality[edges].astype(np.int64).prod(axis=1)
-    start = np.concatenate(([0], np.cumsum(sizes)))
+    start = offsets(sizes)
     return replace(
         graph, edges=edges, table_start=start, edge_terms=tuple(_renumbered(list(graph.edge_terms))), agreement=None
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Scopes
 from relcrf.kernels.factors import Factors
 
@@ -20,6 +21,6 @@ def factors_of(scopes: Scopes) -> Factors:
         table_start=scopes.table_start.astype(np.int64),
         agreement=agreement.astype(bool),
         factor=np.repeat(np.arange(scopes.n_factors), scopes.arity),
-        touch_start=np.concatenate(([0], np.cumsum(np.bincount(scopes.node, minlength=scopes.n_nodes)))),
+        touch_start=offsets(np.bincount(scopes.node, minlength=scopes.n_nodes)),
         touch=np.argsort(scopes.node, kind="stable"),
     )

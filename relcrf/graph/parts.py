@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import components as kernel
 
@@ -62,7 +63,7 @@ def part(scopes: Scopes, is_in: np.ndarray) -> Part:
     nodes = np.flatnonzero(is_in)
     number = np.cumsum(is_in, dtype=np.int64) - 1
     factors = np.flatnonzero(is_in[scopes.node[scopes.start[:-1]]])
-    start = np.concatenate(([0], np.cumsum(scopes.arity[factors])))
+    start = offsets(scopes.arity[factors])
     node = number[scopes.node[spread(scopes.start, factors)]].astype(np.int32)
     agreement = None if scopes.agreement is None else scopes.agreement[factors]
     own = Scopes(scopes.cardinality[nodes], start, node, agreement)

@@ -19,6 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
@@ -193,7 +194,7 @@ class ReducedGraph:
         for terms in self.clique_terms:
             arity.append(np.full(len(terms.node), terms.node.shape[1]))
             node.append(terms.node.ravel())
-        start = np.concatenate(([0], np.cumsum(np.concatenate(arity), dtype=np.int64)))
+        start = offsets(np.concatenate(arity))
         agreement = None
         if self.agreement is not None:
             agreement = np.zeros(len(start) - 1, dtype=bool)
@@ -340,7 +341,7 @@ class ReducedGraph:
             self,
             variables=self.variables[nodes],
             cardinality=cardinality,
-            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            state_start=offsets(cardinality),
             edges=place[self.edges[edges]],
             table_start=_table_start(self.cardinality, self.edges[edges]),
             node_terms=tuple(self._arranged(terms, place, groups) for terms in self.node_terms),
@@ -494,7 +495,7 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
         graph=graph,
         variables=variables,
         cardinality=cardinality,
-        state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+        state_start=offsets(cardinality),
         edges=edges,
         table_start=_table_start(cardinality, edges),
         node_terms=tuple(node_terms),
@@ -566,7 +567,7 @@ def _table_start(cardinality: np.ndarray, edges: np.ndarray, agreement: np.ndarr
     sizes = cardinality[edges[:, 0]].astype(np.int64) * cardinality[edges[:, 1]]
     if agreement is not None:
         sizes[agreement] = 1
-    return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    return offsets(sizes)
 
 
 def _patterns(patterns: np.ndarray | None) -> np.ndarray:

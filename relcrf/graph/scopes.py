@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
+
 
 @dataclass(frozen=True, eq=False)
 class Scopes:
@@ -51,7 +53,7 @@ class Scopes:
     @cached_property
     def state_start(self) -> np.ndarray:
         """Where each node's states begin in flat node tables, shape (n_nodes + 1,), int64."""
-        return np.concatenate(([0], np.cumsum(self.cardinality, dtype=np.int64)))
+        return offsets(self.cardinality)
 
     @cached_property
     def table_start(self) -> np.ndarray:
@@ -61,7 +63,7 @@ class Scopes:
         sizes = np.multiply.reduceat(self.cardinality[self.node].astype(np.int64), self.start[:-1])
         if self.agreement is not None:
             sizes = np.where(self.agreement, 1, sizes)
-        return np.concatenate(([0], np.cumsum(sizes)))
+        return offsets(sizes)
 
     @cached_property
     def stride(self) -> np.ndarray:

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from relcrf.columns.growing import GrowingColumn, Storage, part_of
+from relcrf.columns.offsets import offsets
 from relcrf.graph.components import PART_FACTORS, components, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
@@ -246,7 +247,7 @@ class _Growing:
             case Keyed(_, values, n_keys):
                 features = Keyed(found["key"], found.get("values", values[:0]), n_keys)
             case Sparse(_, _, values, n_features):
-                row_start = np.concatenate(([0], np.cumsum(found["length"])))
+                row_start = offsets(found["length"])
                 features = Sparse(row_start, found["column"], found.get("values", values[:0]), n_features)
         return replace(group, scope=tuple(found[f"scope{k}"] for k in range(len(group.scope))), features=features)
 

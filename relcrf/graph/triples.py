@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import AbstractSpace, KeyRelation, PairSpace, Side, meeting
 
 
@@ -33,7 +34,7 @@ class Composites:
     def of(cls, first: Side, second: Side, n_samples: int, pairs: np.ndarray, start: int = 0) -> Composites:
         """Of some pairs of keys, shape (n, 2), with numbers from `start` on."""
         rows, columns, place = meeting(first, second, n_samples, pairs)
-        begin = np.concatenate(([0], np.cumsum(np.bincount(place, minlength=len(pairs)), dtype=np.int64)))
+        begin = offsets(np.bincount(place, minlength=len(pairs)))
         number = np.arange(start, start + len(place), dtype=np.int32)
         side = Side(begin, first.sample[rows], number, np.array([0.0, 1.0]))
         return cls(side, (rows, columns), first.variable[rows], second.variable[columns])

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.errors import DataError, DataPlace, Diagnostic, Source, Span
 from relcrf.graph.parts import spread
 from relcrf.graph.scopes import Potentials, Scopes
@@ -165,7 +166,7 @@ def _read_scopes(numbers: _Numbers, at: int, n_nodes: int, n_factors: int) -> tu
         at += 1 + int(arity)
     numbers.require(begin, at - begin, "the variables of the factors")
     head = np.array(heads, dtype=np.int64)
-    start = np.concatenate(([0], np.cumsum(values[head].astype(np.int64))))
+    start = offsets(values[head].astype(np.int64))
     is_node = np.ones(at - begin, dtype=bool)
     is_node[head - begin] = False
     place = begin + np.flatnonzero(is_node)
@@ -223,7 +224,7 @@ def _read_tables(
         k = at + int(np.flatnonzero(is_entry)[bad.argmax()])
         message = f"an entry of a table is a number from 0, and not {numbers.shown(k)}"
         raise numbers.error(k, message, "tables hold potentials or probabilities, and not their logarithms")
-    return tables, np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
+    return tables, offsets(sizes)
 
 
 def _model(
@@ -233,7 +234,7 @@ def _model(
         logs = np.log(tables)
     arity = np.diff(start)
     large = np.flatnonzero(arity > 1)
-    own = np.concatenate(([0], np.cumsum(arity[large])))
+    own = offsets(arity[large])
     scopes = Scopes(cardinality, own, node[spread(start, large)])
     nodes = np.zeros(int(scopes.state_start[-1]))
     single = np.flatnonzero(arity == 1)
@@ -335,7 +336,7 @@ def partition_text(log_partition: float) -> str:
 def marginals_text(cardinality: np.ndarray, nodes: np.ndarray) -> str:
     """The answer to MAR. Args: nodes: flat node tables of probabilities."""
     probabilities = [f"{p:.10g}" for p in nodes.tolist()]
-    slices = _slices(np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))))
+    slices = _slices(offsets(cardinality))
     words = [f"{b - a} {' '.join(probabilities[a:b])}" for a, b in slices]
     return "MAR\n" + " ".join([str(len(cardinality)), *words]) + "\n"
 

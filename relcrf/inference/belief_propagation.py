@@ -10,6 +10,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
@@ -117,9 +118,9 @@ class BeliefPropagation(AbstractInference):
             scopes.stride,
             scopes.table_start,
             np.ascontiguousarray(agreement),
-            np.concatenate(([0], np.cumsum(degree))),
+            offsets(degree),
             np.argsort(scopes.node, kind="stable"),
-            np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))),
+            offsets(sizes),
             np.ones(scopes.n_factors) if self._trees is None else self._trees.appearance,
         )
 

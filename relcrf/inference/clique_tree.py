@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.errors import listing
 from relcrf.graph.parts import component_of
 from relcrf.graph.scopes import Scopes
@@ -71,11 +72,11 @@ class CliqueTree:
 
     @cached_property
     def cell_start(self) -> np.ndarray:
-        return np.concatenate(([0], np.cumsum(self.n_rows * self.n_columns)))
+        return offsets(self.n_rows * self.n_columns)
 
     @cached_property
     def message_start(self) -> np.ndarray:
-        return np.concatenate(([0], np.cumsum(self.n_rows)))
+        return offsets(self.n_rows)
 
     @cached_property
     def largest(self) -> int:
@@ -122,7 +123,7 @@ def _pairs(scopes: Scopes, place_counts: np.ndarray) -> np.ndarray:
     arity = np.bincount(
         np.repeat(np.arange(scopes.n_factors), scopes.arity)[place_counts], minlength=scopes.n_factors
     ).astype(np.int64)
-    start = np.concatenate(([0], np.cumsum(arity)))
+    start = offsets(arity)
     found = [np.empty(0, dtype=np.int64)]
     for size in np.unique(arity[arity > 1]):
         scope = node[start[:-1][arity == size, None] + np.arange(size)].astype(np.int64)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import ascended
@@ -95,7 +96,7 @@ class DualDecomposition(AbstractInference):
         """The order, children first; for both ways which places' factors go on; where the places' messages begin."""
         scopes, order = self.scopes, kernel.breadth_first(self._factors)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
-        message_start = np.concatenate(([0], np.cumsum(sizes)))
+        message_start = offsets(sizes)
         if not scopes.n_factors:
             none = np.empty(0, dtype=bool)
             return order, none, none, message_start

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numba
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Unanswerable, Verdict
 from relcrf.kernels import forest, forest_layout
@@ -111,7 +112,7 @@ class ForestPlan:
         parent = np.where(edge >= 0, position[parent_of[order]], np.int32(-1))
         cardinality = scopes.cardinality[order]
         above = np.where(edge >= 0, cardinality[parent], np.int32(0))
-        cost = np.concatenate(([0], np.cumsum(cardinality * (1 + above.astype(np.int64)))))
+        cost = offsets(cardinality * (1 + above.astype(np.int64)))
         spine = np.arange(runs[-1], scopes.n_nodes + 1)
         whole, hanging, cut = (
             tuple(pairwise(forest_layout.group_runs(starts, cost, block).tolist()))
@@ -130,7 +131,7 @@ class ForestPlan:
     @cached_property
     def state_start(self) -> np.ndarray:
         """Where each position's states begin in flat node tables, shape (n + 1,)."""
-        return np.concatenate(([0], np.cumsum(self.cardinality, dtype=np.int64)))
+        return offsets(self.cardinality)
 
     @cached_property
     def _above(self) -> np.ndarray:
@@ -139,12 +140,12 @@ class ForestPlan:
     @cached_property
     def message_start(self) -> np.ndarray:
         """Where the message to each position's parent begins, shape (n + 1,)."""
-        return np.concatenate(([0], np.cumsum(self._above)))
+        return offsets(self._above)
 
     @cached_property
     def cell(self) -> np.ndarray:
         """Where each position's table would begin if all stood one after the other, shape (n + 1,)."""
-        return np.concatenate(([0], np.cumsum(self._above * self.cardinality)))
+        return offsets(self._above * self.cardinality)
 
     @cached_property
     def geometry(self) -> tuple[np.ndarray, ...]:

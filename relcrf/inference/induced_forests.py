@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.kernels import induced_forests as kernel
 from relcrf.kernels.factors import Factors
 from relcrf.kernels.sampling import Sets
@@ -28,11 +29,11 @@ def single_nodes(factors: Factors) -> Sets:
 def forest_cover(factors: Factors, rng: np.random.Generator) -> Sets:
     """Sets that together have every node, drawn at random. A graph that is a forest is one set."""
     parts = list(_parts(factors, rng))
-    start = np.concatenate(([0], np.cumsum([len(part[0]) for part in parts], dtype=np.int64)))
+    start = offsets([len(part[0]) for part in parts])
     joined = [np.concatenate(arrays) for arrays in zip(*parts, strict=True)] if parts else _no_part()
     entries = np.concatenate([np.zeros(0, dtype=np.int64), *(np.diff(part[2]) for part in parts)])
     node, parent, _, place, other = joined
-    return _sets(factors, start, (node, parent, np.concatenate(([0], np.cumsum(entries))), place, other))
+    return _sets(factors, start, (node, parent, offsets(entries), place, other))
 
 
 def whole_forest(factors: Factors) -> Sets:

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import alone, find_possible
@@ -322,7 +323,7 @@ class _Forest:
 
 def _starts(group: np.ndarray, n_groups: int) -> np.ndarray:
     """Where each group begins once its members stand together, shape (n_groups + 1,)."""
-    return np.concatenate(([0], np.cumsum(np.bincount(group, minlength=n_groups))))
+    return offsets(np.bincount(group, minlength=n_groups))
 
 
 def _softmax(scopes: Scopes, values: np.ndarray) -> np.ndarray:

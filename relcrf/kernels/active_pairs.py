@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import float32, float64, int32, int64, types
 
+from relcrf.columns.offsets import offsets
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import frozen, in_runs
@@ -268,7 +269,7 @@ def _cells(side: Side, key: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _work(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: Side) -> np.ndarray:
     """How many cells the features of each key read, shape (n_keys,)."""
-    read = np.concatenate(([0], np.cumsum(np.diff(other.start)[partner[feature]])))
+    read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])
 
 

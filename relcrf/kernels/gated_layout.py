@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, int32, int64, types
 
+from relcrf.columns.offsets import offsets
 from relcrf.kernels.compile import read_only
 from relcrf.kernels.components import flatten, unite
 from relcrf.kernels.lane_vectors import GROUP
@@ -66,7 +67,7 @@ def slots_of(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> Slots:
     n_blocks = int(block.max(initial=-1)) + 1
 
     node = np.lexsort((lane[component], node_place, unit[component]))
-    node_start = _starts(np.bincount(block[unit[component]], minlength=n_blocks))
+    node_start = offsets(np.bincount(block[unit[component]], minlength=n_blocks))
     local = np.empty(n_nodes, dtype=np.int64)
     local[node] = np.arange(n_nodes) - node_start[block[unit[component[node]]]]
 
@@ -74,7 +75,7 @@ def slots_of(n_nodes: int, ends: np.ndarray, table_of: np.ndarray) -> Slots:
     pair = np.lexsort((lane[of_pair], pair_place, unit[of_pair]))
     pair_block = block[unit[of_pair[pair]]]
     n_pairs = np.bincount(pair_block, minlength=n_blocks)
-    pair_start, slot_start = _starts(n_pairs), _starts(-(-n_pairs // LANES) * LANES)
+    pair_start, slot_start = offsets(n_pairs), offsets(-(-n_pairs // LANES) * LANES)
     slot = np.arange(len(pair)) - pair_start[pair_block] + slot_start[pair_block]
     n_slots = np.diff(slot_start)
     in_slot = pair[np.repeat(pair_start[1:], n_slots) - 1]
@@ -144,11 +145,7 @@ def _shapes(n: int, component: np.ndarray, rows: np.ndarray, n_nodes: np.ndarray
 def _places(group: np.ndarray) -> np.ndarray:
     """How many elements of the same group come before each, shape (n,)."""
     order = np.argsort(group, kind="stable")
-    start = _starts(np.bincount(group))[:-1]
+    start = offsets(np.bincount(group))[:-1]
     out = np.empty(len(group), dtype=np.int64)
     out[order] = np.arange(len(group)) - start[group[order]]
     return out
-
-
-def _starts(counts: np.ndarray) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))

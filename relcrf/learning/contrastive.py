@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import xlogy
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Composites, Space
@@ -308,7 +309,7 @@ class Region:
                 own = whole.only(here[whole.variable % literals.n_places])
                 if len(own.sample):
                     sides.append(OwnSide(number, place, own, np.diff(own.start) > 0))
-        state_start = np.concatenate(([0], np.cumsum(graph.cardinality[here], dtype=np.int64)))
+        state_start = offsets(graph.cardinality[here])
         cells = np.flatnonzero(np.repeat(here, graph.cardinality))
         return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
 

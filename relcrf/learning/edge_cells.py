@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import PairSpace
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import conditionals, edge_tables
@@ -40,7 +41,7 @@ class Edges:
 
     def _starts(self, sizes: Sequence[int]) -> np.ndarray:
         of_edges = np.array(sizes, dtype=np.int64)[self.chosen.space]
-        return np.concatenate(([0], np.cumsum(of_edges)))
+        return offsets(of_edges)
 
     def tables(self, weights: np.ndarray) -> np.ndarray:
         """The flat tables of some weights."""

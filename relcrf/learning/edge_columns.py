@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels import edge_columns
@@ -70,7 +71,7 @@ class ColumnBase:
             base,
             variables=base.variables[nodes],
             cardinality=cardinality,
-            state_start=np.concatenate(([0], np.cumsum(cardinality, dtype=np.int64))),
+            state_start=offsets(cardinality),
             node_terms=tuple(terms.take(at, place[terms.target[at]]) for terms, at in kept if len(at)),
         )
         return cls(graph, node)
@@ -121,7 +122,7 @@ class EdgeRows:
         first's."""
         sizes = [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
         of_edges = np.array(sizes, dtype=np.int64)[self.edges.chosen.space]
-        return np.concatenate(([0], np.cumsum(of_edges)))
+        return offsets(of_edges)
 
     def _parts(self) -> Iterator[tuple[np.ndarray, tuple[int, int, int], np.ndarray, np.ndarray]]:
         """Of each space with edges: the places of their entries in flat tables, the tables' shape, and the rows that the second
@@ -164,7 +165,7 @@ class EdgeRows:
             ends[1, places] = of_sides[1][chosen.second[places]]
             rows[1, places] += 1 + len(space.second.truth)
         order = np.argsort(ends.ravel(), kind="stable")
-        start = np.concatenate(([0], np.cumsum(np.bincount(ends.ravel(), minlength=n_columns))))
+        start = offsets(np.bincount(ends.ravel(), minlength=n_columns))
         other = ends[::-1].ravel()[order]
         return Incidence(frozen(start, np.int64), frozen(other, np.int32), frozen(rows.ravel()[order], np.int64))
 

@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import (
@@ -138,7 +139,7 @@ class ForestLikelihood(AbstractJointLikelihood):
     @cached_property
     def _first_edge(self) -> np.ndarray:
         """How many edges are above positions before each one: the edge above it, where there is one. Shape (n + 1,)."""
-        return np.concatenate(([0], np.cumsum(self.plan.edge >= 0)))
+        return offsets(self.plan.edge >= 0)
 
     @cached_property
     def _classes(self) -> tuple[ReducedGraph, np.ndarray] | None:
@@ -152,7 +153,7 @@ class ForestLikelihood(AbstractJointLikelihood):
             return None
         order = np.argsort(first)  # `with_edges` wants them ascending
         place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.concatenate(([0], np.cumsum(sizes[order])[:-1]))
+        place[order] = offsets(sizes[order])[:-1]
         cell = np.zeros(self.plan.n + 1, dtype=np.int64)
         cell[:-1][self.plan.edge >= 0] = place[of_edge]
         return self.graph.with_edges(first[order]), cell

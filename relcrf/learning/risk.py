@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.gate_rows import GateRows
 from relcrf.graph.gated_graph import GatedGraph
 from relcrf.kernels.gated_losses import Loss, cross_entropy, linear, squared_error
@@ -253,4 +254,4 @@ class Risk:
 
 def _not_zero(tables: np.ndarray, start: np.ndarray) -> np.ndarray:
     """Which of some flat tables are not 0 throughout, shape (n,), bool."""
-    return np.asarray(np.diff(np.concatenate(([0], np.cumsum(tables != 0.0)))[start]) > 0)
+    return np.asarray(np.diff(offsets(tables != 0.0)[start]) > 0)

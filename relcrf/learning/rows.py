@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side
 from relcrf.kernels import sparse_rows
 from relcrf.kernels.induction import Sparse
@@ -61,7 +62,7 @@ class RowsLikelihood(AbstractGrowing):
         """Where each state's partners begin; of each the state, and its pair's place among the chosen."""
         ends = np.concatenate((self.chosen.first, self.chosen.second))
         order = np.argsort(ends, kind="stable")
-        start = np.concatenate(([0], np.cumsum(np.bincount(ends, minlength=self.n_base))))
+        start = offsets(np.bincount(ends, minlength=self.n_base))
         partner = np.concatenate((self.chosen.second, self.chosen.first))[order]
         return start, partner, order % max(len(self.chosen), 1)
 
@@ -79,7 +80,7 @@ class RowsLikelihood(AbstractGrowing):
     def _work(self) -> np.ndarray:
         """How many cells that are on a visit of each state reads."""
         start, partner, _ = self._incidence
-        read = np.concatenate(([0], np.cumsum(self.counts[partner])))
+        read = offsets(self.counts[partner])
         work: np.ndarray = 1 + self.counts + np.diff(read[start])
         return work.astype(np.int64)
 
@@ -108,7 +109,7 @@ class RowsLikelihood(AbstractGrowing):
             list(in_runs(self._work, run))
 
         fill(size, *none)
-        start = np.concatenate(([0], np.cumsum(size)))
+        start = offsets(size)
         found = Sparse(start, np.empty(start[-1], dtype=np.int32), np.empty(start[-1]))
         if len(found.column):
             fill(start[:-1].copy(), found.column, found.value)

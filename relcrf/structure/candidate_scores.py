@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side
 from relcrf.graph.triples import Composites, Space, TripleSpace
 from relcrf.kernels.induction import Sparse, all_products, top_products
@@ -223,7 +224,7 @@ def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) ->
         n_rows: how many rows it has at least; rows beyond the cells' are empty.
     """
     kept = np.abs(values) > least
-    start = np.concatenate(([0], np.cumsum(kept)))[cells.start].astype(np.int64)
+    start = offsets(kept)[cells.start].astype(np.int64)
     if n_rows is not None:
         start = np.append(start, np.full(n_rows + 1 - len(start), start[-1]))
     return Sparse(start, cells.sample[kept], values[kept])

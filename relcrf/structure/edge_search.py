@@ -13,6 +13,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.learning.edge_likelihood import EdgeLikelihood
 from relcrf.learning.group_lasso import GroupLasso, Groups
 from relcrf.learning.induced import Chosen
@@ -175,7 +176,7 @@ class EdgeSearch:
 
     def weight_start(self, chosen: Chosen) -> np.ndarray:
         """Where the weights of each edge begin behind those of the base, shape (n_chosen + 1,)."""
-        return np.concatenate(([0], np.cumsum(self._sizes(chosen))))
+        return offsets(self._sizes(chosen))
 
     def _sizes(self, chosen: Chosen) -> np.ndarray:
         """How many weights each edge has, shape (n_chosen,)."""

@@ -8,6 +8,7 @@ from functools import reduce
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.triples import Space
 from relcrf.learning.induced import InducedLikelihood
 
@@ -58,7 +59,7 @@ def _changes(
     kind, node = np.divmod(literal, literals.n_places)
     distinct, place = np.unique(candidate.astype(np.int64) * literals.n_nodes + node, return_inverse=True)
     of, at = np.divmod(distinct, max(literals.n_nodes, 1))
-    start = np.concatenate(([0], np.cumsum(base.cardinality[at], dtype=np.int64)))
+    start = offsets(base.cardinality[at])
     scores = np.zeros(start[-1])
     for number, truth in enumerate(literals.truths):
         here = kind == number

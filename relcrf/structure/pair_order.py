@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import KeyRelation, PairSpace
 from relcrf.kernels.distinct import distinct
 from relcrf.learning.induced import Chosen
@@ -28,7 +29,7 @@ class PairNumbers:
     @cached_property
     def start(self) -> np.ndarray:
         """Where the pairs of each space begin, and their number in all, shape (n_spaces + 1,), int64."""
-        return np.concatenate(([0], np.cumsum([space.n_pairs for space in self.spaces], dtype=np.int64)))
+        return offsets([space.n_pairs for space in self.spaces])
 
     @property
     def size(self) -> int:

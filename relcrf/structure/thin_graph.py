@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.kernels import thin
 
 
@@ -22,7 +23,7 @@ def thin_graph(n_nodes: int, edges: np.ndarray, weight: np.ndarray, width: int) 
         Indices of the chosen edges, ascending.
     """
     edges = np.ascontiguousarray(edges, dtype=np.int32)
-    start = np.concatenate(([0], np.cumsum(np.bincount(edges.ravel(), minlength=n_nodes), dtype=np.int64)))
+    start = offsets(np.bincount(edges.ravel(), minlength=n_nodes))
     incident = (np.argsort(edges.ravel(), kind="stable") // 2).astype(np.int32)
     chosen = np.zeros(len(edges), dtype=np.bool_)
     thin.thin_graph(n_nodes, edges, np.ascontiguousarray(weight, dtype=np.float64), start, incident, width, chosen)

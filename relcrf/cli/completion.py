@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from relcrf.backends import registry
-from relcrf.cli.output import JsonOption, print_json
+from relcrf.cli.options import JsonOption
+from relcrf.cli.output import print_json
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.grounding.engines.choice import NAMES
 from relcrf.inference.choice import METHODS

@@ -8,7 +8,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, console, print_json, say, table, watching
+from relcrf.cli.options import JsonOption
+from relcrf.cli.output import console, print_json, say, table, watching
 from relcrf.data.frame import Frame
 from relcrf.demo.picture import as_text, counts, draw
 from relcrf.demo.run import run_split

@@ -3,33 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from relcrf import api
-from relcrf.cli.learn import hidden_labels
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    DataOption,
-    HoldOption,
-    JsonOption,
-    KeepOption,
-    MemoryOption,
-    SplitOption,
-    kept_blocks,
-    note,
-    print_json,
-    say,
-    settings,
-    table,
-    watching,
-)
-from relcrf.data.dataset import Dataset
+from relcrf.cli.options import GroundingOptions, HoldOptions, JsonOption, OtherSetOption, RunArgument
+from relcrf.cli.output import note, print_json, say, settings, table, watching
 from relcrf.evaluation.explanation import Contribution, Explanation, Part
 from relcrf.evaluation.flips import Flips
 from relcrf.report import neighbourhood
@@ -38,60 +20,61 @@ ROUNDING = 1e-9
 """Nats; a remainder below is none."""
 
 
-def explain(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
-    variable: Annotated[str, typer.Argument(help="What to explain: Page/17, Page/17.topic, or 'linked(a, b)'.")],
-    data: DataOption,
+@dataclass(frozen=True, kw_only=True)
+class ExplanationOptions:
+    """What is explained of an answer, and how much of it is shown."""
+
     against: Annotated[
         str | None, typer.Option("--against", help="Compare the answer with this value. Default: the second best.")
-    ] = None,
+    ] = None
     depth: Annotated[
         int, typer.Option("--depth", min=1, max=5, help="2 opens what neighbours say by their own sources, and so on.")
-    ] = 1,
+    ] = 1
     top: Annotated[
         int, typer.Option("--top", min=1, help="How many contributions, changes, and features are shown.")
-    ] = 10,
+    ] = 10
     with_flips: Annotated[
         bool, typer.Option("--flips/--no-flips", help="Look for the nearest change of evidence that flips the answer.")
-    ] = True,
+    ] = True
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Where to draw the neighbourhood, a .png or .svg file.")
-    ] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", help="Another setting of the backend than in training, such as inference=bp."),
-    ] = None,
-    split: SplitOption = None,
-    hold: HoldOption = None,
-    keep: KeepOption = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
+    ] = None
+
+
+def explain(
+    run: RunArgument,
+    variable: Annotated[str, typer.Argument(help="What to explain: Page/17, Page/17.topic, or 'linked(a, b)'.")],
+    tables: GroundingOptions,
+    options: ExplanationOptions,
+    held: HoldOptions,
+    setting: OtherSetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Divide the log odds of one answer into what templates and neighbours contribute, and find what would flip it.
 
     Example: relcrf explain runs/webkb Page/17 --data webkb/ --depth 2 --picture page17.png
     """
+    picture = options.picture
     if picture is not None:
         neighbourhood.require_drawable(picture)
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
-        grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=kept_blocks(keep))
+        grounding = fit.ground(tables.dataset, tables.budget, watch.grounding, keep=tables.saved)
         watch.phase("explaining")
-        hidden = hidden_labels(grounding, split, hold)
-        found = fit.explain(grounding, variable, against=against, depth=depth, hidden=hidden, **chosen)
-        changes = fit.flips(grounding, variable, against=against, hidden=hidden, **chosen) if with_flips else None
+        chosen |= {"against": options.against, "hidden": held.hidden(grounding)}
+        found = fit.explain(grounding, variable, depth=options.depth, **chosen)
+        changes = fit.flips(grounding, variable, **chosen) if options.with_flips else None
     if picture is not None:
         neighbourhood.save(found, picture)
     if as_json:
         facts = {**asdict(found), "by_template": found.by_template(), "flips": asdict(changes) if changes else None}
         print_json({"run": str(run), **facts, "picture": str(picture) if picture else None})
         return
-    _show(found, top)
+    _show(found, options.top)
     if changes is not None:
-        _show_flips(changes, found, top)
+        _show_flips(changes, found, options.top)
     seconds = found.seconds + (changes.seconds if changes else 0.0)
     say(f"explained in {seconds:.2f} s ({found.verdict})")
     if picture is not None:

@@ -10,7 +10,8 @@ import numpy as np
 import typer
 
 from relcrf.backends import run_folder
-from relcrf.cli.output import JsonOption, note, print_json, say, table
+from relcrf.cli.options import JsonOption, RunArgument
+from relcrf.cli.output import note, print_json, say, table
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph, learned_graph, require_edges
 from relcrf.report import graph_files, network
 
@@ -18,7 +19,7 @@ _HUBS = 5
 
 
 def graph(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    run: RunArgument,
     graphml: Annotated[
         Path | None, typer.Option("--graphml", help="Where to write the graph, a .graphml file.")
     ] = None,

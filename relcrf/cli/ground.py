@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from relcrf import api
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    DataOption,
-    FactorsOption,
-    JsonOption,
-    KeepOption,
-    MemoryOption,
-    ModelArgument,
-    kept_blocks,
-    note,
-    note_kept,
-    print_json,
-    say,
-    size,
-    table,
-    warn,
-    watching,
-)
-from relcrf.cli.time_limit import TimeOption, limited
-from relcrf.data.dataset import Dataset
+from relcrf.cli.options import FactorsOption, GroundingOptions, ModelArgument, SessionOptions
+from relcrf.cli.output import note, print_json, say, size, table, warn
 from relcrf.data.frame import Frame, require_writable
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.engines.choice import NAMES, engine_named
@@ -43,75 +24,87 @@ WIDE = 10
 """Columns that a terminal shows; a vector is a column for each of its numbers."""
 
 
-def ground(
-    model: ModelArgument,
-    data: DataOption,
+@dataclass(frozen=True, kw_only=True)
+class RowOptions:
+    """The rows of a ground graph that are listed or written."""
+
     show: Annotated[
         str | None,
         typer.Option(
             help="A template, to list its instances; or a variable, such as 'Page(12).category': its factors."
         ),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=0, help="Most rows to list (20 by default) or to write (all).")
-    ] = None,
+    ] = None
+    limit: Annotated[int | None, typer.Option(min=0, help="Most rows to list (20 by default) or to write (all).")] = (
+        None
+    )
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write the rows: .csv, .tsv, .jsonl, .parquet, .arrow.")
-    ] = None,
-    keep: KeepOption = None,
-    engine: Annotated[str, typer.Option(help=f"Who joins: {', '.join(NAMES)}.")] = "duckdb",
-    url: Annotated[str | None, typer.Option(help="Of the engine postgres: postgresql://user@host/database.")] = None,
-    master: Annotated[str | None, typer.Option(help="Of the engine spark: local[2], spark://host:7077.")] = None,
-    budget: BudgetOption = BUDGET,
+    ] = None
+
+    @property
+    def most(self) -> int | None:
+        """Number of rows that are wanted; None for all."""
+        return LISTED if self.limit is None and self.out is None else self.limit
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """The engine that joins the tables."""
+
+    engine: Annotated[str, typer.Option(help=f"Who joins: {', '.join(NAMES)}.")] = "duckdb"
+    url: Annotated[str | None, typer.Option(help="Of the engine postgres: postgresql://user@host/database.")] = None
+    master: Annotated[str | None, typer.Option(help="Of the engine spark: local[2], spark://host:7077.")] = None
+
+
+def ground(
+    model: ModelArgument,
+    tables: GroundingOptions,
+    rows: RowOptions,
+    joins: EngineOptions,
+    session: SessionOptions,
     max_factors: FactorsOption = None,
-    memory: MemoryOption = MEMORY,
-    time_limit: TimeOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Ground a model, and say what came out; or list the instances of a template, or the factors of a variable.
 
     Example: relcrf ground models/webkb.rcrf --data webkb/ --show 'Page(12).category'
     """
+    show, out, as_json = rows.show, rows.out, session.as_json
     if out is not None:
         if show is None:
             hint = "name a template or a variable with --show"
             raise UsageError(Diagnostic("E300", "--out has nothing to write", hint=hint))
         require_writable(out)
-    open_engine = engine_named(engine, url, master)
+    open_engine = engine_named(joins.engine, joins.url, joins.master)
     loaded = api.load(model)
-    saved = kept_blocks(keep)
     started = time.perf_counter()
-    with watching(quiet=as_json) as watch, limited(time_limit):
+    with session.watching() as watch:
         watch.phase("reading tables")
-        dataset = Dataset(data, memory=memory)
         grounding = loaded.ground(
-            dataset, budget, engine=open_engine, keep=saved, progress=watch.grounding, most_factors=max_factors
+            tables.dataset,
+            tables.budget,
+            engine=open_engine,
+            keep=tables.saved,
+            progress=watch.grounding,
+            most_factors=max_factors,
         )
     seconds = time.perf_counter() - started
     if not as_json:
         warn(loaded.warnings)
         for text in grounding.bound.notes:
             note(text)
-        note_kept(saved)
+        tables.note_saved()
+    saved = tables.saved
     kept = {} if saved is None else {"kept": {"found": saved.found, "made": saved.made}}
     if show is None:
         _say(grounding, seconds, kept, as_json=as_json)
     elif "(" in show:
         found = grounding.factors(show)
-        _list({"variable": show}, "factors", _first(found, limit, out), len(found), out, kept, as_json=as_json)
+        first = Frame({name: column[: rows.most] for name, column in found.columns.items()})
+        _list({"variable": show}, "factors", first, len(found), out, kept, as_json=as_json)
     else:
         total = grounding.count_instances(show)
-        found = grounding.instances(show, limit=_most(limit, out))
+        found = grounding.instances(show, limit=rows.most)
         _list({"template": show}, "instances", found, total, out, kept, as_json=as_json)
-
-
-def _most(limit: int | None, out: Path | None) -> int | None:
-    """How many rows are wanted; None for all."""
-    return LISTED if limit is None and out is None else limit
-
-
-def _first(frame: Frame, limit: int | None, out: Path | None) -> Frame:
-    return Frame({name: column[: _most(limit, out)] for name, column in frame.columns.items()})
 
 
 def _list(

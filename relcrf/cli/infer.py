@@ -17,8 +17,9 @@ from typing import Annotated, Any, TextIO
 import numpy as np
 import typer
 
-from relcrf.cli.output import JsonOption, SetOption, note, print_json, settings, watching
-from relcrf.cli.time_limit import TimeOption, end_interrupted, limited
+from relcrf.cli.options import SessionOptions, SetOption
+from relcrf.cli.output import note, print_json, settings
+from relcrf.cli.time_limit import end_interrupted
 from relcrf.errors import ConvergenceError, DataError, Diagnostic, UsageError, listing
 from relcrf.files import whole_path
 from relcrf.graph.conditioning import Conditioned, condition
@@ -73,13 +74,12 @@ def infer(
             help="PR: the partition function; MAR: the marginals; MPE: the best states.", case_sensitive=False
         ),
     ],
+    session: SessionOptions,
     evid: Annotated[Path | None, typer.Option(help="What is known, a .evid file.")] = None,
     method: Annotated[str, typer.Option("--method", "-m", help=f"How: {listing(METHODS)}.")] = "auto",
     setting: SetOption = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Where to write the answer.")] = None,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if the method does not converge.")] = False,
-    time_limit: TimeOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Answer a question of the inference competitions (UAI) about a model and evidence.
 
@@ -87,7 +87,7 @@ def infer(
     """
     chosen = settings(setting)
     with _written(out) as target:
-        with watching(quiet=as_json) as watch, limited(time_limit):
+        with session.watching() as watch:
             watch.phase("reading the model")
             read = read_model(model)
             states = np.full(read.scopes.n_nodes, -1, dtype=np.int64)
@@ -111,12 +111,12 @@ def infer(
         if strict and not answer.verdict.is_good and answer.verdict.status != "interrupted":
             message = f"method '{method}': {answer.verdict}"
             raise ConvergenceError(Diagnostic("E402", message, hint="allow more iterations, or damp: see its settings"))
-        if out is not None or not as_json:
+        if out is not None or not session.as_json:
             target.write(answer.text)
     verdict = {"status": answer.verdict.status, "iterations": answer.verdict.iterations}
     verdict |= {"residual": answer.verdict.residual, "exact_variables": _exact(inference, answer.verdict)}
     sizes = {"variables": read.scopes.n_nodes, "known": int((states >= 0).sum())}
-    if as_json:
+    if session.as_json:
         facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
         print_json(facts | {"seconds": seconds, "out": str(out) if out else None})
     else:

@@ -9,24 +9,11 @@ from typing import Annotated
 import typer
 
 from relcrf import api
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    DataOption,
-    JsonOption,
-    MemoryOption,
-    ModelArgument,
-    note,
-    print_json,
-    say,
-    size,
-    table,
-    warn,
-    watching,
-)
+from relcrf.cli.options import JsonOption, MemoryOption, ModelArgument, TableOptions
+from relcrf.cli.output import note, print_json, say, size, table, warn, watching
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
+from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import BudgetError
 from relcrf.execution.memory import LEARNING, WORK, available
 from relcrf.graph.candidates import BYTES_OF_A_CELL
@@ -39,7 +26,7 @@ from relcrf.grounding.refusals import refusals
 def check(
     model: ModelArgument,
     data: Annotated[str | None, typer.Option("--data", "-d", help="Check these tables against it, too.")] = None,
-    memory: MemoryOption = MEMORY,
+    memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Check a model, and tables against it. Reports all mistakes at once.
@@ -71,10 +58,8 @@ def _count(things: Sized, noun: str) -> str:
 
 def plan(
     model: ModelArgument,
-    data: DataOption,
+    tables: TableOptions,
     exact: Annotated[bool, typer.Option("--exact", help="Count every join, however long that takes.")] = False,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Count what each template will ground into, before anything is grounded.
@@ -84,12 +69,11 @@ def plan(
     loaded = api.load(model)
     with watching(quiet=as_json) as watch:
         watch.phase("reading tables")
-        dataset = Dataset(data, memory=memory)
-        bound = bind(loaded.spec, dataset)
-        prepare(bound, budget, watch.grounding)
+        bound = bind(loaded.spec, tables.dataset)
+        prepare(bound, tables.budget, watch.grounding)
         watch.phase("counting")
-        rows = plan_templates(bound, budget, exactly=exact)
-        over = refusals(bound, rows, budget)
+        rows = plan_templates(bound, tables.budget, exactly=exact)
+        over = refusals(bound, rows, tables.budget)
     if as_json and not over:
         print_json({"templates": {row.name: asdict(row) | {"held": row.held} for row in rows}})
         return
@@ -98,7 +82,7 @@ def plan(
         for text in bound.notes:
             note(text)
         _show_plan(rows)
-        _show_memory(rows, dataset.store.n_bytes)
+        _show_memory(rows, tables.dataset.store.n_bytes)
     if over:
         raise BudgetError(over)
 

@@ -11,7 +11,8 @@ from typing import Annotated
 import typer
 from rich.markdown import Markdown
 
-from relcrf.cli.output import JsonOption, console, print_json
+from relcrf.cli.options import JsonOption
+from relcrf.cli.output import console, print_json
 from relcrf.errors import Diagnostic, ModelError, UsageError, suggestion
 from relcrf.files import whole_path
 from relcrf.language.check import check

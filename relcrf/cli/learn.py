@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from relcrf import api
@@ -20,35 +18,19 @@ from relcrf.backends.checkpoints import Checkpoints
 from relcrf.backends.export import exported, require_exportable
 from relcrf.backends.provenance import Protocol, Provenance, fingerprint
 from relcrf.backends.registry import make
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    DataOption,
+from relcrf.cli.options import (
     FactorsOption,
-    HoldOption,
-    JsonOption,
-    KeepOption,
-    MemoryOption,
-    SelectOption,
+    GroundingOptions,
+    HoldOptions,
+    ModelArgument,
+    OtherSetOption,
+    RunArgument,
+    SessionOptions,
     SetOption,
-    SplitOption,
-    choices,
-    kept_blocks,
-    note,
-    note_kept,
-    print_json,
-    say,
-    say_error,
-    settings,
-    table,
-    warn,
-    watching,
 )
-from relcrf.cli.time_limit import TimeOption, end_interrupted, limited, out_of_time
-from relcrf.data.dataset import Dataset
+from relcrf.cli.output import choices, note, print_json, say, say_error, settings, table, warn
+from relcrf.cli.time_limit import end_interrupted, out_of_time
 from relcrf.data.frame import require_writable
-from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.execution.base import AbstractExecutor
@@ -57,31 +39,6 @@ from relcrf.execution.spark import SparkExecutor
 from relcrf.execution.spark_session import spark_session
 from relcrf.files import remove_folder, write_text
 from relcrf.grounding.engines.choice import duckdb, spark
-from relcrf.grounding.grounding import Grounding
-
-
-def held_out(dataset: Dataset, split: str | None, hold: Sequence[str] | None) -> tuple[SplitPlan, list[str]] | None:
-    """The plan that --split and --hold name, or else the manifest, and what of it is held out; None where nothing is."""
-    plan = dataset.split if split is None else read_split(split)
-    held = list(hold or (plan.hold if plan else ()))
-    if plan is not None and held:
-        return plan, held
-    if split is not None or hold:
-        hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
-        raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
-    return None
-
-
-def hidden_labels(grounding: Grounding, split: str | None, hold: Sequence[str] | None) -> np.ndarray | None:
-    """The variables whose labels --split and --hold hide, or else the manifest."""
-    held = held_out(grounding.bound.dataset, split, hold)
-    return None if held is None else split_by(grounding, held[0]).held_out(held[1])
-
-
-def _note_default(hidden: np.ndarray | None, split: str | None) -> None:
-    """Says what a manifest hides without being asked on the command line."""
-    if hidden is not None and split is None:
-        note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
 
 
 @contextmanager
@@ -94,82 +51,104 @@ def executor(workers: int, master: str | None) -> Iterator[AbstractExecutor | No
         yield found
 
 
-def train(
-    model: Annotated[Path, typer.Argument(help="The model, a .rcrf file.")],
-    data: DataOption,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.")],
-    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns.")] = "ess",
-    setting: SetOption = None,
-    select: SelectOption = None,
-    by: Annotated[str, typer.Option(help="What --select goes by: log_likelihood or accuracy.")] = "log_likelihood",
+@dataclass(frozen=True, kw_only=True)
+class LearningOptions:
+    """The backend that learns, and its settings."""
+
+    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns.")] = "ess"
+    setting: SetOption = None
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--select",
+            help="Values of a setting to choose from by labels that are held out, as l2=0.1,1,10; repeatable.",
+        ),
+    ] = None
+    by: Annotated[str, typer.Option(help="What --select goes by: log_likelihood or accuracy.")] = "log_likelihood"
     calibrate: Annotated[
         int,
         typer.Option(min=0, help="Make the model as sure as it may be, by so many folds of the labels; 0: leave it."),
-    ] = 0,
-    split: SplitOption = None,
-    hold: HoldOption = None,
-    resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False,
-    force: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False,
-    strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if learning does not converge.")] = False,
+    ] = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFolderOptions:
+    """The files that a training writes."""
+
+    out: Annotated[Path, typer.Option("--out", "-o", help="The run folder to write.")]
+    resume: Annotated[bool, typer.Option(help="Go on with a training that was interrupted.")] = False
+    force: Annotated[bool, typer.Option(help="Replace the run folder if it exists.")] = False
+    strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if learning does not converge.")] = False
     export: Annotated[
         Path | None,
         typer.Option(
             "--export-model", help="Where to write the model with the candidates that were chosen, a .rcrf file."
         ),
-    ] = None,
-    keep: KeepOption = None,
-    workers: Annotated[int, typer.Option(help="Learn in shards by so many processes; 0: by this one.")] = 0,
-    master: Annotated[str | None, typer.Option(help="Ground and learn on Spark at this master: local[2].")] = None,
-    budget: BudgetOption = BUDGET,
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions:
+    """The processes or the cluster that work on a training."""
+
+    workers: Annotated[int, typer.Option(help="Learn in shards by so many processes; 0: by this one.")] = 0
+    master: Annotated[str | None, typer.Option(help="Ground and learn on Spark at this master: local[2].")] = None
+
+
+def train(
+    model: ModelArgument,
+    tables: GroundingOptions,
+    learning: LearningOptions,
+    held: HoldOptions,
+    folder: RunFolderOptions,
+    work: WorkerOptions,
+    session: SessionOptions,
     max_factors: FactorsOption = None,
-    memory: MemoryOption = MEMORY,
-    time_limit: TimeOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Learn the weights of a model from the labels in the tables; write a run folder.
 
     Example: relcrf train models/webkb.rcrf --data webkb/ --split university --hold cornell --out runs/webkb
     """
-    system = make(backend, **settings(setting))
-    chosen = dataclasses.asdict(system)
-    grid = choices(select)
+    backend, out, resume, export = learning.backend, folder.out, folder.resume, folder.export
+    system = make(backend, **settings(learning.setting))
+    chosen = asdict(system)
+    grid = choices(learning.select)
     for name, values in grid.items():
         for value in values:
             make(backend, **{**chosen, name: value})
     loaded = api.load(model)
-    read = [path for path in (keep, None if "://" in data else Path(data)) if path is not None]
-    run_folder.require_writable(out, resume=resume, force=force, read=read)
+    read = [path for path in (tables.keep, None if "://" in tables.data else Path(tables.data)) if path is not None]
+    run_folder.require_writable(out, resume=resume, force=folder.force, read=read)
     if export is not None:
         _require_export(export, loaded, system)
     started = time.perf_counter()
     with ExitStack() as claims:
-        with watching(quiet=as_json) as watch, limited(time_limit):
+        with session.watching() as watch:
             watch.phase("reading tables")
-            saved = kept_blocks(keep)
-            engine = spark(master) if master is not None else duckdb()
-            dataset = Dataset(data, memory=memory)
+            engine = spark(work.master) if work.master is not None else duckdb()
+            dataset = tables.dataset
             grounding = loaded.ground(
                 dataset,
-                budget,
+                tables.budget,
                 engine=engine,
-                keep=saved,
+                keep=tables.saved,
                 progress=watch.grounding,
                 with_gates=system.gated,
                 most_factors=max_factors,
             )
             seconds_ground = time.perf_counter() - started
-            hidden = hidden_labels(grounding, split, hold)
+            hidden = held.hidden(grounding)
             problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
             selected = None
             if grid:
                 watch.phase("selecting settings")
-                selected = api.select(grounding, backend, grid, hidden=hidden, by=by, **chosen)
+                selected = api.select(grounding, backend, grid, hidden=hidden, by=learning.by, **chosen)
                 chosen |= selected.settings
             identity = fingerprint(loaded.text, backend, chosen, problem, grounding)
-            partial = claims.enter_context(run_folder.claimed(out, resume=resume, force=force))
+            partial = claims.enter_context(run_folder.claimed(out, resume=resume, force=folder.force))
             monitor = Checkpoints(partial, identity, watch.step)
             try:
-                with executor(workers, master) as spread:
+                with executor(work.workers, work.master) as spread:
                     fit = api.fit(
                         loaded,
                         grounding,
@@ -177,7 +156,7 @@ def train(
                         hidden=hidden,
                         monitor=monitor,
                         executor=spread,
-                        calibrate=calibrate,
+                        calibrate=learning.calibrate,
                         **chosen,
                     )
             except KeyboardInterrupt:
@@ -191,27 +170,34 @@ def train(
                 if not resume and monitor.latest.state is None:
                     remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
                 raise
-        if strict and not fit.learned.converged:
+        if folder.strict and not fit.learned.converged:
             remove_folder(partial)
             message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
             raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
         learned = replace(fit.learned, log=tuple(monitor.log))
         timings = {"ground": seconds_ground, "learn": fit.seconds}
-        held = held_out(dataset, split, hold)
-        asked = None if held is None else held[0].text
-        protocol = Protocol(asked, tuple(held[1]) if held else (), calibrate, workers, memory, budget, master)
+        plan = held.held_out(dataset)
+        protocol = Protocol(
+            split=None if plan is None else plan[0].text,
+            hold=tuple(plan[1]) if plan else (),
+            calibrate=learning.calibrate,
+            workers=work.workers,
+            memory=tables.memory,
+            budget=tables.budget,
+            master=work.master,
+        )
         run_folder.save(learned, out, timings, monitor.seconds, Provenance.now(identity, protocol, grounding.bound))
     if export is not None:
         write_text(export, exported(learned))
-    if as_json:
+    if session.as_json:
         answer = {"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings}
         print_json(
             answer if selected is None else {**answer, "settings": selected.settings, "selection": selected.rows}
         )
         return
     warn(loaded.warnings)
-    _note_default(hidden, split)
-    note_kept(saved)
+    held.note_default(hidden)
+    tables.note_saved()
     for text in grounding.bound.notes:
         note(text)
     if not learned.converged:
@@ -243,24 +229,16 @@ def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> No
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
-    data: DataOption,
+    run: RunArgument,
+    tables: GroundingOptions,
+    held: HoldOptions,
+    session: SessionOptions,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write: .csv, .tsv, .jsonl, .parquet, .arrow.")
     ] = None,
     attribute: Annotated[str | None, typer.Option(help="Which predicted attribute, where there are several.")] = None,
-    setting: Annotated[
-        list[str] | None,
-        typer.Option("--set", "-s", help="Another setting of the backend than in training, such as inference=bp."),
-    ] = None,
+    setting: OtherSetOption = None,
     strict: Annotated[bool, typer.Option(help="Fail with exit code 4 if inference does not converge.")] = False,
-    split: SplitOption = None,
-    hold: HoldOption = None,
-    keep: KeepOption = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
-    time_limit: TimeOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Predict the missing values in the tables; known ones are evidence.
 
@@ -271,12 +249,11 @@ def predict(
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
     make(fit.learned.backend, **{**fit.learned.settings, **chosen})
-    with watching(quiet=as_json) as watch, limited(time_limit):
+    with session.watching() as watch:
         watch.phase("reading tables")
-        saved = kept_blocks(keep)
-        grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding, keep=saved)
+        grounding = fit.ground(tables.dataset, tables.budget, watch.grounding, keep=tables.saved)
         watch.phase("inferring")
-        hidden = hidden_labels(grounding, split, hold)
+        hidden = held.hidden(grounding)
         found = api.predict(fit, grounding, hidden=hidden, observe=watch.inference, **chosen)
     verdict = found.verdict
     interrupted = verdict.status == "interrupted"
@@ -292,7 +269,7 @@ def predict(
             hint = f"choose one with --attribute: {', '.join(frames)}"
             raise UsageError(Diagnostic("E310", "several attributes are predicted, and a file holds one", hint=hint))
         next(iter(frames.values())).write(out)
-    if as_json:
+    if session.as_json:
         print_json(
             {
                 "predictions": {}
@@ -311,8 +288,8 @@ def predict(
         if interrupted:
             end_interrupted()
         return
-    _note_default(hidden, split)
-    note_kept(saved)
+    held.note_default(hidden)
+    tables.note_saved()
     for template, count in found.unseen_keys.items():
         note(f"{count:,} keys of template '{template}' were never seen in training; their weights are 0")
     for name, frame in frames.items():
@@ -327,28 +304,22 @@ def predict(
 
 def evaluate(
     target: Annotated[Path, typer.Argument(help="A model to train in each fold, or a run folder to score.")],
-    data: DataOption,
-    split: SplitOption = None,
-    hold: HoldOption = None,
+    tables: GroundingOptions,
+    held: HoldOptions,
+    session: SessionOptions,
     backend: Annotated[
         list[str] | None,
         typer.Option("--backend", "-b", help="Systems to compare; repeatable. Default: local and ess."),
     ] = None,
     setting: SetOption = None,
-    keep: KeepOption = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
-    time_limit: TimeOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Hold out parts of the labels, each in turn, predict them, and score.
 
     Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split university
     """
-    dataset = Dataset(data, memory=memory)
-    plan = dataset.split_plan(split)
-    saved = kept_blocks(keep)
-    with watching(quiet=as_json) as watch, limited(time_limit):
+    dataset, budget, saved, as_json = tables.dataset, tables.budget, tables.saved, session.as_json
+    plan = dataset.split_plan(held.split)
+    with session.watching() as watch:
         watch.phase("reading tables")
         if target.is_dir():
             if backend or setting:
@@ -358,7 +329,7 @@ def evaluate(
             folds = split_by(grounding, plan)
             scored = [
                 api.score_fold(fit, grounding, folds.held_out([value]), value)
-                for value in dict.fromkeys(hold or plan.hold or folds.values)
+                for value in dict.fromkeys(held.hold or plan.hold or folds.values)
             ]
         else:
             loaded = api.load(target)
@@ -369,15 +340,15 @@ def evaluate(
             gated = any(system.gated for system in made)
             grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gated)
             folds = split_by(grounding, plan)
-            held = list(dict.fromkeys(hold or plan.hold or folds.values))
-            folds.held_out(held)
+            values = list(dict.fromkeys(held.hold or plan.hold or folds.values))
+            folds.held_out(values)
             scored = []
             for name in systems:
-                for value in held:
+                for value in values:
                     watch.phase(f"{name}: {value} held out")
                     scored.append(api.evaluate_fold(loaded, grounding, folds, value, name, **chosen))
     if not as_json:
-        note_kept(saved)
+        tables.note_saved()
     _report(scored, str(plan), as_json=as_json)
 
 

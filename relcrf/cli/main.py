@@ -34,6 +34,7 @@ from relcrf.cli import (
     weights,
 )
 from relcrf.cli.dropped_signals import remembered, sent_again
+from relcrf.cli.options import flattened
 from relcrf.cli.output import complain, note, print_json, say_error
 from relcrf.cli.time_limit import INTERRUPTED, is_over, out_of_time
 from relcrf.data.store import FULL, reason, too_little_memory
@@ -75,7 +76,7 @@ for command in (
     language.lsp,
     completion.completion,
 ):
-    app.command()(command)
+    app.command()(flattened(command))
 
 
 def _version(value: bool) -> None:

@@ -9,12 +9,13 @@ import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.cli.output import JsonOption, print_json, say, table
+from relcrf.cli.options import JsonOption, RunArgument
+from relcrf.cli.output import print_json, say, table
 from relcrf.data.frame import Frame, require_writable
 
 
 def moments(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    run: RunArgument,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Where to write all: .csv, .tsv, .jsonl, .parquet, .arrow.")
     ] = None,

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
-from relcrf.cli.output import MEMORY, JsonOption, MemoryOption, note, print_json, say, table, watching
+from relcrf.cli.options import JsonOption, MemoryOption
+from relcrf.cli.output import note, print_json, say, table, watching
+from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.proposal.project import Project, propose
 
 
@@ -22,7 +24,7 @@ def new(
         typer.Option("--predict", "-p", help="What to predict: Table.column, or the table of a relation."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
-    memory: MemoryOption = MEMORY,
+    memory: MemoryOption = DEFAULT_MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Begin a project: propose a first model for a folder of tables, verify it on them, and write it.

@@ -31,10 +31,6 @@ MemoryOption = Annotated[
     str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
 ]
 BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
-FactorsOption = Annotated[
-    int | None,
-    typer.Option("--max-factors", min=1, help="Most factors that the whole model may have; more are refused."),
-]
 SplitOption = Annotated[
     str | None,
     typer.Option(
@@ -45,13 +41,6 @@ SplitOption = Annotated[
 HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")]
 SetOption = Annotated[
     list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
-]
-
-SelectOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--select", help="Values of a setting to choose from by labels that are held out, as l2=0.1,1,10; repeatable."
-    ),
 ]
 
 KeepOption = Annotated[

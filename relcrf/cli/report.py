@@ -10,7 +10,7 @@ import typer
 
 from relcrf import api
 from relcrf.backends import run_folder
-from relcrf.cli.learn import hidden_labels
+from relcrf.cli.options import HoldOptions
 from relcrf.cli.output import (
     BUDGET,
     MEMORY,
@@ -77,7 +77,7 @@ def report(
             watch.phase("reading tables")
             dataset, saved = Dataset(data, memory=memory), kept_blocks(keep)
             grounding = fit.ground(dataset, budget, watch.grounding, keep=saved)
-            hidden = hidden_labels(grounding, split, hold)
+            hidden = HoldOptions(split=split, hold=hold).hidden(grounding)
             watch.phase("asking for what is held out")
             words = _words(dataset.place, split, hold)
             trial = hold_trial(

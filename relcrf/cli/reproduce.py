@@ -19,8 +19,9 @@ from relcrf.backends.checkpoints import Checkpoints
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.provenance import Protocol, Provenance, fingerprint, tables_of, versions
 from relcrf.backends.registry import make
-from relcrf.cli.learn import executor, hidden_labels
-from relcrf.cli.output import DataOption, JsonOption, Watch, note, print_json, say, table, watching
+from relcrf.cli.learn import executor
+from relcrf.cli.options import DataOption, HoldOptions, JsonOption, RunArgument
+from relcrf.cli.output import Watch, note, print_json, say, table, watching
 from relcrf.data.dataset import Dataset
 from relcrf.data.splits import read_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
@@ -33,7 +34,7 @@ LOCAL = re.compile(r"local(-cluster)?(\[[\d*]{1,3}(, *\d{1,5}){0,2}\])?")
 
 
 def reproduce(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    run: RunArgument,
     data: DataOption,
     workers: Annotated[
         int | None, typer.Option(help="Learn by so many processes, 0: by this one; by default as the run did.")
@@ -117,7 +118,7 @@ def _trained(
     engine = duckdb() if asked.master is None else spark(asked.master)
     grounding = model.ground(dataset, asked.budget, engine=engine, progress=watch.grounding, with_gates=system.gated)
     dataset.split = None if asked.split is None else read_split(asked.split)
-    hidden = hidden_labels(grounding, None, asked.hold)
+    hidden = HoldOptions(hold=list(asked.hold)).hidden(grounding)
     problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
     identity = fingerprint(model.text, former.backend, former.settings, problem, grounding)
     provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))

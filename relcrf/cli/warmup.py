@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from relcrf.cli.output import JsonOption, print_json, say, table, watching
+from relcrf.cli.options import JsonOption
+from relcrf.cli.output import print_json, say, table, watching
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.kernels.compile import cache_folder
 from relcrf.kernels.warmup import compile_all, missing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,21 +12,8 @@ import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.cli.learn import hidden_labels
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    HoldOption,
-    JsonOption,
-    MemoryOption,
-    SplitOption,
-    note,
-    print_json,
-    say,
-    table,
-    watching,
-)
+from relcrf.cli.options import HoldOptions, JsonOption, LimitOptions, RunArgument
+from relcrf.cli.output import note, print_json, say, table, watching
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame, require_writable
 from relcrf.evaluation.named_weights import errors_on, named_weights, selected, sorted_rows
@@ -42,47 +29,53 @@ class Sort(StrEnum):
     support = "support"
 
 
-def weights(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
-    template: Annotated[str | None, typer.Option("--template", "-t", help="Only weights of this template.")] = None,
-    key: Annotated[str | None, typer.Option("--key", "-k", help="Only keys like this: 'neur*'.")] = None,
-    min_support: Annotated[float, typer.Option("--min-support", min=0, help="Only weights seen so often.")] = 0.0,
-    sort: Annotated[Sort, typer.Option("--sort", help="What comes first: the largest of these.")] = Sort.weight,
-    top: Annotated[int, typer.Option("--top", min=1, help="How many are shown.")] = 20,
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """The weights that are shown or written, and their order."""
+
+    template: Annotated[str | None, typer.Option("--template", "-t", help="Only weights of this template.")] = None
+    key: Annotated[str | None, typer.Option("--key", "-k", help="Only keys like this: 'neur*'.")] = None
+    min_support: Annotated[float, typer.Option("--min-support", min=0, help="Only weights seen so often.")] = 0.0
+    sort: Annotated[Sort, typer.Option("--sort", help="What comes first: the largest of these.")] = Sort.weight
+    top: Annotated[int, typer.Option("--top", min=1, help="How many are shown.")] = 20
     csv: Annotated[
         Path | None, typer.Option("--csv", help="Where to write all that are selected: .csv, .tsv, .jsonl, .parquet.")
-    ] = None,
+    ] = None
+
+
+def weights(
+    run: RunArgument,
+    options: SelectionOptions,
+    held: HoldOptions,
+    limits: LimitOptions,
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="The tables of the training, for standard errors and z.")
     ] = None,
-    split: SplitOption = None,
-    hold: HoldOption = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Show learned weights by name, with how often each was seen and, with --data, its standard error.
 
     Example: relcrf weights runs/webkb --data webkb/ --template word --key 'stud*' --sort z
     """
+    csv = options.csv
     if csv is not None:
         require_writable(csv)
     fit = api.load_fit(run)
     learned, errors = fit.learned, None
     frame = named_weights(learned)
-    kept = selected(learned, frame, template, key, min_support)
+    kept = selected(learned, frame, options.template, options.key, options.min_support)
     if data is not None:
         with watching(quiet=as_json) as watch:
             watch.phase("reading tables")
-            grounding = fit.ground(Dataset(data, memory=memory), budget, watch.grounding)
+            grounding = fit.ground(Dataset(data, memory=limits.memory), limits.budget, watch.grounding)
             watch.phase("standard errors")
-            errors = errors_on(learned, grounding, hidden_labels(grounding, split, hold), kept)
+            errors = errors_on(learned, grounding, held.hidden(grounding), kept)
         frame = named_weights(learned, errors)
-    order = sorted_rows(frame, kept, sort.value)
+    order = sorted_rows(frame, kept, options.sort.value)
     found = Frame({name: column[order] for name, column in frame.columns.items()})
     if csv is not None:
         found.write(csv)
-    rows = found.rows(top)
+    rows = found.rows(options.top)
     if as_json:
         shown = [dict(zip(found.columns, row, strict=True)) for row in rows]
         answer = {"run": str(run), "weights": len(frame), "selected": len(found), "shown": shown}
@@ -123,13 +116,12 @@ def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
 def diff(
     first: Annotated[Path, typer.Argument(help="A run folder.")],
     second: Annotated[Path, typer.Argument(help="Another one.")],
+    limits: LimitOptions,
     top: Annotated[int, typer.Option("--top", min=1, help="How many weights are shown.")] = 10,
     data: Annotated[
         str | None,
         typer.Option("--data", "-d", help="Tables: compare what both predict there, and the edges that act."),
     ] = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Show how two runs differ: settings, model, data, figures, weights, structure, and with --data what they predict.
@@ -141,7 +133,7 @@ def diff(
     answers = None
     if data is not None:
         with watching(quiet=as_json) as watch:
-            answers = _answers(fits, Dataset(data, memory=memory), budget, watch.grounding)
+            answers = _answers(fits, Dataset(data, memory=limits.memory), limits.budget, watch.grounding)
     if as_json:
         facts = asdict(found) | {
             "weights": [_plain(name, one, other) for name, one, other in found.weights[:top]],

@@ -14,7 +14,7 @@ from tables import small_web
 import relcrf
 from relcrf import api
 from relcrf.backends import checkpoints, run_folder
-from relcrf.cli.learn import hidden_labels
+from relcrf.cli.options import HoldOptions
 from relcrf.evaluation.intervals import Clusters
 from relcrf.evaluation.measures import Judged
 from relcrf.report import page
@@ -27,10 +27,15 @@ HELD = ("school", ["s1"])
 OPTIONS = ("--data", "data", "--split", "school", "--hold", "s1")
 
 
+def hidden_labels(grounding, held):
+    """The variables whose labels a split and its folds hold out."""
+    return HoldOptions(split=held[0], hold=held[1]).hidden(grounding) if held else None
+
+
 def trained(folder, model, data, backend="ess", held=HELD, **settings):
     """A run folder of what is not held out, and its trial."""
     grounding = model.ground(relcrf.Dataset(data))
-    hidden = hidden_labels(grounding, *held) if held else None
+    hidden = hidden_labels(grounding, held)
     monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
     fit = api.fit(model, grounding, backend, hidden=hidden, monitor=monitor, **settings)
     run_folder.save(fit.learned, folder, {"learn": 1.0})
@@ -41,7 +46,7 @@ def tried(folder, data, held=HELD, **options):
     """The trial of a run folder."""
     fit = api.load_fit(folder)
     grounding = fit.ground(relcrf.Dataset(data))
-    return hold_trial(fit, grounding, hidden_labels(grounding, *held) if held else None, options=OPTIONS, **options)
+    return hold_trial(fit, grounding, hidden_labels(grounding, held), options=OPTIONS, **options)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +77,7 @@ def trial(run, web):
 def test_a_trial_asks_as_predict_does(run, web, trial):
     fit = api.load_fit(run)
     grounding = fit.ground(relcrf.Dataset(web))
-    held = hidden_labels(grounding, *HELD)
+    held = hidden_labels(grounding, HELD)
     score = api.predict(fit, grounding, hidden=held).score(among=held)
     assert list(trial.results.answers) == ["majority", "local", "ess"]
     figures = trial.results.figures("ess", "Page.category")

@@ -10,7 +10,7 @@ import numpy as np
 
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.grounding.split import Split, split_candidates
+from relcrf.grounding.split import CandidateSplit, split_candidates
 from relcrf.model.expressions import Atom
 from relcrf.model.typing import Scope
 
@@ -116,7 +116,7 @@ def learned_graph(learned: LearnedModel) -> LearnedGraph:
     return LearnedGraph(tuple(numbers), tuple(sorted(edges, key=lambda edge: -edge.strength)), triples)
 
 
-def _nodes(split: Split, scope: Scope, key: tuple[str, ...]) -> Iterator[Node]:
+def _nodes(split: CandidateSplit, scope: Scope, key: tuple[str, ...]) -> Iterator[Node]:
     """The two nodes of an edge, whose key is as `per` has it."""
     for side, template in enumerate(split.sides):
         (term,) = scope.random_terms(template.over[0])

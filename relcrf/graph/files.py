@@ -14,7 +14,7 @@ from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 
-class Columns:
+class ColumnWriter:
     """The columns of one folder that is being written."""
 
     def __init__(self, folder: Path) -> None:

@@ -18,7 +18,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.components import PART_FACTORS, components, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
-from relcrf.graph.files import Columns, read_group
+from relcrf.graph.files import ColumnWriter, read_group
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.distinct import distinct
@@ -268,7 +268,7 @@ def _write(
         else:
             seen += [distinct(place) for place in group.scope]
     variables = distinct(np.concatenate(seen))
-    columns = Columns(folder)
+    columns = ColumnWriter(folder)
     described = []
     for group in groups:
         if not isinstance(group.scope, RepeatedScope):

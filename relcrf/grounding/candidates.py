@@ -26,7 +26,7 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET, require
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_names, state_patterns
-from relcrf.grounding.split import MOST_LITERALS, Split, parents_of, split_candidates
+from relcrf.grounding.split import MOST_LITERALS, CandidateSplit, parents_of, split_candidates
 from relcrf.grounding.variables import VariableBlock
 from relcrf.kernels.distinct import MOST_NUMBERS, distinct
 from relcrf.model.spec import OpenDomain
@@ -50,7 +50,7 @@ class CandidateSpace:
         coded: for each side, what the codes of its own keys stand for.
     """
 
-    split: Split
+    split: CandidateSplit
     pairs: Space
     patterns: tuple[str, ...]
     numbers: tuple[np.ndarray, ...]
@@ -134,7 +134,7 @@ def _grown(
     return replace(space, pairs=replace(space.pairs, parents=tuple(parents)))
 
 
-def _ground(bound: Bound, split: Split, variables: Sequence[VariableBlock], budget: int) -> CandidateSpace:
+def _ground(bound: Bound, split: CandidateSplit, variables: Sequence[VariableBlock], budget: int) -> CandidateSpace:
     facts, degrees = facts_of(bound), Degrees(bound)
     maker = BlockMaker(bound, DuckDbEngine(bound.cursor), variables)
     cells: list[Cells] = []
@@ -200,7 +200,7 @@ def _table(whole: LoweredTemplate, values: list[tuple[str, ...]]) -> np.ndarray:
     return np.eye(states) if tied is None else tied
 
 
-def _truth(split: Split, lowered: LoweredTemplate, maker: BlockMaker) -> np.ndarray:
+def _truth(split: CandidateSplit, lowered: LoweredTemplate, maker: BlockMaker) -> np.ndarray:
     """Of a literal in each state, shape (n_states,)."""
     values = maker.values(lowered)
     if split.is_table:
@@ -220,12 +220,12 @@ def _meeting(cells: Sequence[Cells]) -> list[Cells]:
     ]
 
 
-def _too_many(split: Split) -> UsageError:
+def _too_many(split: CandidateSplit) -> UsageError:
     message = f"candidates '{split.template.name}' have more keys and samples than can be numbered"
     return UsageError(Diagnostic("E391", message, split.template.span, "give them fewer names"))
 
 
-def _tightened(split: Split, pair: tuple[int, int], cells: Sequence[Cells]) -> KeyRelation:
+def _tightened(split: CandidateSplit, pair: tuple[int, int], cells: Sequence[Cells]) -> KeyRelation:
     """A pair of keys whose literals speak of one variable is no pair: such keys must be of one sort, and distinct."""
     if split.relations[pair] != KeyRelation.ANY:
         return split.relations[pair]

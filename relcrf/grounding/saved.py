@@ -28,7 +28,7 @@ from relcrf.data.bound import Bound
 from relcrf.data.contents import content_of
 from relcrf.errors import DataError, DataPlace, Diagnostic
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.files import Columns, is_over, read_group
+from relcrf.graph.files import ColumnWriter, is_over, read_group
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.blocks import Block, TemplateGates, TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -165,7 +165,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 def _write(block: Block, folder: Path) -> None:
     """Writes what of a block is not there yet, and its description."""
-    columns = Columns(folder)
+    columns = ColumnWriter(folder)
     described_block = {
         "weights": asdict(block.weights),
         "info": _described(block.info),

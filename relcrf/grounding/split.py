@@ -28,7 +28,7 @@ MOST_LITERALS = 3
 
 
 @dataclass(frozen=True)
-class Split:
+class CandidateSplit:
     """Candidates, taken apart.
 
     Args:
@@ -74,7 +74,7 @@ def _mentioned(literal: Expression) -> Iterator[str]:
             yield node.binder
 
 
-def split_candidates(template: Template, scope: Scope) -> Split:
+def split_candidates(template: Template, scope: Scope) -> CandidateSplit:
     """Candidates as two or three sides.
 
     Raises:
@@ -134,7 +134,9 @@ def split_candidates(template: Template, scope: Scope) -> Split:
         sample = tuple(Name(p.name) for p in own if p.name not in keys[k])
         name = f"{template.name}.{k + 1}"
         made.append(Template(name, own, (literal,), where, (*sides[k], *sample), span=template.span))
-    return Split(template, tuple(made), tuple(len(side) for side in sides), tuple(places), relations, sort, is_table)
+    return CandidateSplit(
+        template, tuple(made), tuple(len(side) for side in sides), tuple(places), relations, sort, is_table
+    )
 
 
 def _number(literals: Sequence[Expression]) -> str:
@@ -153,7 +155,7 @@ def _relation(part: Expression, first: set[str], second: set[str]) -> KeyRelatio
     return KeyRelation.ANY
 
 
-def parents_of(split: Split, splits: Sequence[Split]) -> list[tuple[int, tuple[int, int]]]:
+def parents_of(split: CandidateSplit, splits: Sequence[CandidateSplit]) -> list[tuple[int, tuple[int, int]]]:
     """The declarations of pairs that two of three literals stand in: their places among all, and which sides the two are.
 
     Raises:

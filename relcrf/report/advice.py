@@ -13,7 +13,7 @@ from relcrf.printable import printable
 from relcrf.report import moments, origin
 from relcrf.report.results import FEW, Section
 from relcrf.report.trial import Trial
-from relcrf.report.weights import Template
+from relcrf.report.weights import TemplateSummary
 
 APART = 0.05
 """Share of the moments, beyond which so many lie apart that it is no chance."""
@@ -29,8 +29,8 @@ class Advice:
 
 def warnings(
     learned: LearnedModel,
-    templates: Sequence[Template],
-    matched: moments.Section | None,
+    templates: Sequence[TemplateSummary],
+    matched: moments.MomentSummary | None,
     trial: Trial | None,
     found: Sequence[Section],
 ) -> list[str]:
@@ -64,7 +64,9 @@ def warnings(
     return out
 
 
-def _of_training(learned: LearnedModel, templates: Sequence[Template], matched: moments.Section | None) -> list[str]:
+def _of_training(
+    learned: LearnedModel, templates: Sequence[TemplateSummary], matched: moments.MomentSummary | None
+) -> list[str]:
     out = [f"The model: {one.message} ({one.code})." for one in check(learned.spec) if not one.is_error]
     if not learned.converged:
         out.append("Learning stopped before it converged: other weights may be better.")
@@ -84,7 +86,7 @@ def _of_training(learned: LearnedModel, templates: Sequence[Template], matched: 
 def next_steps(
     learned: LearnedModel,
     name: str,
-    matched: moments.Section | None,
+    matched: moments.MomentSummary | None,
     trial: Trial | None,
     found: Sequence[Section],
 ) -> list[Advice]:

@@ -23,7 +23,7 @@ LIMIT = 2.0
 
 
 @dataclass(frozen=True)
-class Row:
+class MomentRow:
     """A moment of a weight; the difference is in standard errors."""
 
     weight: NamedWeight
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Section:
+class MomentSummary:
     """Moments.
 
     Args:
@@ -42,13 +42,13 @@ class Section:
     """
 
     plot: Plot
-    worst: tuple[Row, ...]
+    worst: tuple[MomentRow, ...]
     total: int
     beyond: int
     limit: float = LIMIT
 
 
-def section(learned: LearnedModel) -> Section | None:
+def section(learned: LearnedModel) -> MomentSummary | None:
     """The moments of the weights that were learned; None where the run has none that are numbers."""
     found = learned.moments
     if found is None:
@@ -63,7 +63,7 @@ def section(learned: LearnedModel) -> Section | None:
     starts = np.array(learned.layout.starts)
     blocks = np.searchsorted(starts, places, side="right") - 1
     rows = [
-        Row(
+        MomentRow(
             named(learned, int(blocks[k]), int(places[k] - starts[blocks[k]])),
             float(empirical[k]),
             float(expected[k]),
@@ -71,7 +71,9 @@ def section(learned: LearnedModel) -> Section | None:
         )
         for k in worst
     ]
-    return Section(_plot(empirical, expected, apart), tuple(rows), len(places), int((np.abs(apart) > LIMIT).sum()))
+    return MomentSummary(
+        _plot(empirical, expected, apart), tuple(rows), len(places), int((np.abs(apart) > LIMIT).sum())
+    )
 
 
 def _plot(empirical: np.ndarray, expected: np.ndarray, apart: np.ndarray) -> Plot:

@@ -20,7 +20,7 @@ _LARGEST = 1e100
 
 
 @dataclass(frozen=True)
-class Stage:
+class OptimisationStage:
     """One optimisation; each array is of its iterations, shape (n,).
 
     Args:
@@ -41,7 +41,7 @@ class Stage:
     processor: np.ndarray | None
 
 
-def stages(log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]]) -> tuple[Stage, ...]:
+def stages(log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]]) -> tuple[OptimisationStage, ...]:
     """The stages of a log, in its order.
 
     Args:
@@ -57,11 +57,11 @@ def stages(log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]
         )
         chosen = np.array([log[k]["chosen"] for k in rows]) if all("chosen" in log[k] for k in rows) else None
         seconds, processor = np.array([times[k] for k in rows]).T if times else (None, None)
-        found.append(Stage(name, iteration, value, gradient, weights, chosen, seconds, processor))
+        found.append(OptimisationStage(name, iteration, value, gradient, weights, chosen, seconds, processor))
     return tuple(found)
 
 
-def plots(stage: Stage) -> list[Plot]:
+def plots(stage: OptimisationStage) -> list[Plot]:
     """The value over iterations and over seconds, the gradient, and how many weights and candidates there are."""
     found = [_line(stage, "value", stage.value, "iterations", stage.iteration)]
     if stage.seconds is not None:
@@ -80,7 +80,7 @@ def plots(stage: Stage) -> list[Plot]:
 
 
 def _line(
-    stage: Stage, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
+    stage: OptimisationStage, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
 ) -> Plot:
     seen = (np.abs(values) < _LARGEST) & (np.abs(where) < _LARGEST)
 

@@ -17,7 +17,7 @@ MOST_WEIGHTS = 40
 
 
 @dataclass(frozen=True)
-class Template:
+class TemplateSummary:
     """A block of weights; `nonzero` is how many of its weights are not 0."""
 
     name: str
@@ -28,7 +28,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Row:
+class WeightRow:
     """A weight; what it is worth by its gain and its support, where training kept them, and how far it may be off."""
 
     weight: NamedWeight
@@ -42,7 +42,7 @@ class Table:
     """Some of the strongest weights; `has_worth` where they have gains, `has_errors` where one has a standard error."""
 
     title: str
-    rows: tuple[Row, ...]
+    rows: tuple[WeightRow, ...]
 
     @property
     def has_worth(self) -> bool:
@@ -53,14 +53,14 @@ class Table:
         return any(row.error is not None for row in self.rows)
 
 
-def templates(learned: LearnedModel) -> list[Template]:
+def templates(learned: LearnedModel) -> list[TemplateSummary]:
     """A row for each block of weights."""
     candidates = _candidates(learned)
     rows = []
     for block, (info, shape) in enumerate(zip(learned.templates, learned.layout.blocks, strict=True)):
         kind = "chosen candidates" if info.name in candidates else "fixed" if shape.fixed else ""
         nonzero = int(np.count_nonzero(learned.layout.matrix(learned.vectors["weights"], block)))
-        rows.append(Template(info.name, kind, info.bindings, shape.size, nonzero))
+        rows.append(TemplateSummary(info.name, kind, info.bindings, shape.size, nonzero))
     return rows
 
 
@@ -107,8 +107,8 @@ def _number(learned: LearnedModel, weight: NamedWeight) -> int:
     return learned.layout.starts[block] + feature * learned.layout.blocks[block].n_patterns + pattern
 
 
-def _row(learned: LearnedModel, weight: NamedWeight, worth: Sequence[str], errors: StandardErrors | None) -> Row:
+def _row(learned: LearnedModel, weight: NamedWeight, worth: Sequence[str], errors: StandardErrors | None) -> WeightRow:
     number = _number(learned, weight)
     error = math.nan if errors is None else float(errors.values[number])
     gain, support = (float(learned.vectors[name][number]) for name in worth) if worth else (None, None)
-    return Row(weight, gain, support, error if math.isfinite(error) else None)
+    return WeightRow(weight, gain, support, error if math.isfinite(error) else None)

@@ -37,16 +37,21 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_matrix
 
 import relcrf
 from relcrf import api
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup
+from relcrf.graph.features import Keyed
+from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.active_pairs import add_scores, gradient
 from relcrf.kernels.induction import ASCENDING, top_products
-from relcrf.learning.induced import Chosen
-from relcrf.learning.rows import RowsLikelihood
+from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.induction import Induction, Strengths
-from relcrf.structure.row_scores import RowScorer
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
 import sparse_networks
@@ -55,8 +60,8 @@ N_BEST = 50
 SIZES, ROWS, TEST_ROWS = (100, 300, 1_000), 1_000, 200
 L1 = 12.0
 """About twice the standard deviation of a candidate's gradient that means nothing: of a thousand, some forty pass."""
-WIDE = ((2_000, 500), (10_000, 1_000), (100_000, 1_000))
-"""Numbers of states and of rows."""
+WIDE = ((2_000, 500), (10_000, 1_000))
+"""Numbers of states and of rows: of the quick run, and of the whole one."""
 WIDE_BIAS, WIDE_L1, WIDE_BATCH, WIDE_STEPS = -4.0, 25.0, 50_000, 25
 LEAST = ((0.1, 0.1), (0.0, 0.0), (0.3, 0.3), (0.5, 0.5))
 THRESHOLDS = {50: LEAST[:2], 100: LEAST, 300: LEAST[:3], 1_000: LEAST[:1]}
@@ -166,6 +171,23 @@ def peak_mib() -> dict[str, float]:
     return {"peak": memory("VmHWM"), "before": before, "input": size, "seconds": seconds}
 
 
+def wide_likelihood(on: np.ndarray) -> InducedLikelihood:
+    """Return the pseudo-likelihood of rows of binary states, shape (n_rows, n_states), bool, with a bias each."""
+    n_rows, n_states = on.shape
+    key, sample = np.divmod(np.arange(on.size, dtype=np.int32), np.int32(n_rows))
+    side = Side(n_rows * np.arange(n_states + 1), sample, sample * np.int32(n_states) + key, np.array([0.0, 1.0]))
+    space = PairSpace("pairs", side, side, KeyRelation.ASCENDING, n_rows)
+    scope = np.arange(on.size, dtype=np.int32)
+    bias = FactorGroup(
+        (scope,), (2,), Keyed(scope % np.int32(n_states), np.empty((0, 1)), n_states), np.array([[0.0], [1.0]]), 0
+    )
+    layout = WeightLayout((WeightBlock("bias", n_states, 1),))
+    graph = FactorGraph(np.full(on.size, 2, dtype=np.int32), (bias,), layout)
+    labels = on.astype(np.int32).ravel()
+    base = blanket_graph(graph, np.full(on.size, Role.FREE, dtype=np.int8), labels)
+    return InducedLikelihood.of(base, labels, (space,))
+
+
 def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     """Contrastive induction on rows of many states, in blocks of ten: seconds, memory, and how many pairs are right.
 
@@ -174,28 +196,29 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     rng = np.random.default_rng(0)
     network = sparse_networks.make_network(n_states, rng, block=10)
     network = replace(network, bias=rng.normal(WIDE_BIAS, 0.3, n_states), weight=1.5 * network.weight)
-    model = RowsLikelihood.of(csr_array(sparse_networks.exact(network, n_rows, rng)))
-    share = model.counts / n_rows
+    on = sparse_networks.exact(network, n_rows, rng)
     began, cpu_began = time.perf_counter(), time.process_time()
+    model, counts = wide_likelihood(on), on.sum(axis=0)
     strengths = Strengths(np.zeros(n_states), np.full(n_states, 0.1), np.ones(n_states, dtype=bool), [WIDE_L1], [0.1])
     induction = Induction(
         model,
-        (model.space,),
-        RowScorer(model.space, 0.5, 0.5),
+        model.literals.spaces,
+        Scorer(0.5, 0.5),
         strengths,
         batch=WIDE_BATCH,
         steps=WIDE_STEPS,
         tolerance=1e-3,
         max_iterations=200,
     )
-    smoothed = (model.counts + 0.5) / (n_rows + 1)
+    smoothed = (counts + 0.5) / (n_rows + 1)
     state = induction.run(induction.begin(np.log(smoothed / (1 - smoothed)), Chosen.none()))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
     chosen, weights = Chosen.of(state.kept["chosen"]), state.point[n_states:]
     found = set(zip(chosen.first[weights != 0.0].tolist(), chosen.second[weights != 0.0].tolist(), strict=True))
     true = {tuple(pair) for pair in network.edges[network.weight > 0].tolist()}
     return {
-        "states": n_states, "rows": n_rows, "share_on": float(share.mean()), "candidates": model.space.n_pairs,
+        "states": n_states, "rows": n_rows, "share_on": float(on.mean()),
+        "candidates": model.literals.spaces[0].n_pairs,
         "seconds": seconds, "cpu_seconds": cpu_seconds, "iterations": state.iteration, "chosen": len(found),
         "precision": len(found & true) / max(len(found), 1), "recall": len(found & true) / len(true),
         "peak_mib": memory("VmHWM"),

@@ -1,22 +1,30 @@
 """Choosing among so many candidates that their numbers are large."""
 
 import numpy as np
-from scipy.sparse import csr_array
 
-from relcrf.learning.induced import Chosen
-from relcrf.learning.rows import RowsLikelihood
-from relcrf.structure.row_scores import RowScorer
+from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.factor_graph import FactorGraph
+from relcrf.graph.reduction import Role
+from relcrf.graph.weights import WeightLayout
+from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.structure.candidate_scores import Scorer
 
 
 def test_what_is_chosen_is_not_chosen_again_among_billions():
     """The keys of pairs are int32, and the number of this pair is not."""
-    on = np.zeros((8, 60_000), dtype=bool)
-    on[:4, -2:] = True
-    model = RowsLikelihood.of(csr_array(on))
-    point, scorer = np.zeros(model.n_base), RowScorer(model.space, 0.4, 0.4)
-    first = scorer.best(model, [model.space], point, [1.5], 1)
+    n_keys, n_samples, n_rare = 60_000, 8, 2
+    key = np.repeat(np.arange(n_keys - n_rare, n_keys), n_samples)
+    sample, variable = np.tile(np.arange(n_samples), n_rare), np.arange(n_rare * n_samples)
+    side = Side.of(n_keys, key, sample, variable, np.array([0.0, 1.0]))
+    space = PairSpace("pairs", side, side, KeyRelation.ASCENDING, n_samples)
+    graph = FactorGraph(np.full(len(variable), 2, dtype=np.int32), (), WeightLayout(()))
+    labels = (sample < 4).astype(np.int32)
+    base = blanket_graph(graph, np.full(len(variable), Role.FREE, dtype=np.int8), labels)
+    model = InducedLikelihood.of(base, labels, (space,))
+    point, scorer = np.empty(0), Scorer(0.4, 0.4)
+    first = scorer.best(model, [space], point, [1.5], 1)
     assert first.candidates.rows.T.tolist() == [[0, 59_998, 59_999]]
-    assert (
-        len(scorer.best(model.having(first.candidates), [model.space], np.append(point, 0.1), [1.5], 1).candidates) == 0
-    )
-    assert len(scorer.best(model.having(Chosen.none()), [model.space], point, [1.5], 1).candidates) == 1
+    known = model.having(first.candidates)
+    assert len(scorer.best(known, [space], np.append(point, 0.1), [1.5], 1).candidates) == 0
+    assert len(scorer.best(model.having(Chosen.none()), [space], point, [1.5], 1).candidates) == 1

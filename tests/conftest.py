@@ -4,6 +4,8 @@ import os
 import sys
 from pathlib import Path
 
+from hypothesis import HealthCheck, settings
+
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 # Several threads of BLAS in each of several processes wait for each other more than they work.
@@ -11,5 +13,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The command asks for the width when it is imported, whichever test comes first.
 os.environ["COLUMNS"] = "200"
+
+# An example takes as long as the machine needs for it.
+settings.register_profile("relcrf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("relcrf")
 
 pytest_plugins = ("command_fixtures", "packages", "postgres", "spark")

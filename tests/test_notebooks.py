@@ -34,7 +34,7 @@ def test_it_runs_afresh(path):
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": path.parent}}).execute()
+    NotebookClient(notebook, timeout=1200, resources={"metadata": {"path": path.parent}}).execute()
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert not [o.text for cell in cells for o in cell.outputs if o.output_type == "stream" and o.name == "stderr"]
     assert all(cell.execution_count for cell in cells)

@@ -3,8 +3,6 @@
 import multiprocessing
 import os
 import signal
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -12,6 +10,7 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends import sharded
+from relcrf.backends.base import Monitor
 from relcrf.execution.pool import PoolExecutor
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.shards import cut
@@ -81,21 +80,23 @@ def test_a_graph_beyond_the_memory_is_taken_in_pieces(grounding, monkeypatch):
 def test_a_pool_gives_the_same_bits_though_a_worker_is_killed(grounding):
     model, ground = grounding
     alone = api.fit(model, ground, "ess", executor=SerialExecutor())
+    monitor = KillingMonitor()
     with PoolExecutor(2) as pool:
-        killed = threading.Thread(target=_kill_a_child, daemon=True)
-        killed.start()
-        many = api.fit(model, ground, "ess", executor=pool)
-        killed.join()
+        many = api.fit(model, ground, "ess", executor=pool, monitor=monitor)
+    assert monitor.n_steps > 3
     for name, vector in alone.learned.vectors.items():
         assert (many.learned.vectors[name] == vector).all()
 
 
-def _kill_a_child():
-    """Kills the first worker process that this process starts, a little after its start."""
-    while not multiprocessing.active_children():
-        time.sleep(0.01)
-    time.sleep(1.0)
-    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+class KillingMonitor(Monitor):
+    """A monitor that kills a worker process after the third step."""
+
+    n_steps = 0
+
+    def step(self, stage, state, max_iterations):
+        self.n_steps += 1
+        if self.n_steps == 3:
+            os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

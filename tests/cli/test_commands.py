@@ -150,7 +150,7 @@ def test_output_that_nobody_reads(web):
         for words in (["explain-error", "E101"], ground, [*ground, "--json"], ["--version"], missing)
     }
     os.close(write)
-    ended = {words: (process.communicate(timeout=60)[1], process.returncode) for words, process in started.items()}
+    ended = {words: (process.communicate(timeout=600)[1], process.returncode) for words, process in started.items()}
     assert ended == dict.fromkeys(started, ("", 141))
 
 
@@ -167,7 +167,7 @@ def test_streams_that_are_closed(tmp_path):
         (in_shell("<&- >&- 2>&-", "check", str(tmp_path / "nowhere.rcrf")), (2, "", "")),
     ]
     for process, expected in started:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=600)
         assert (process.returncode, out, err) == expected
 
 
@@ -184,7 +184,7 @@ def test_a_full_disk_behind_the_output(tmp_path):
         )
     ]
     for process, code in started:
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=600)
         assert (process.returncode, err.count("error[")) == (2, 1) and err.startswith(f"error[{code}]"), err
 
 
@@ -381,11 +381,10 @@ def test_ctrl_c_in_a_real_process(web, tmp_path):
         [*command, "--out", str(tmp_path / "run"), "--set", "max_iterations=1000000", "--set", "tolerance=0"],
         stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "run.partial" / "checkpoint" / "identity").exists() and time.monotonic() < deadline:
+    while not (tmp_path / "run.partial" / "checkpoint" / "identity").exists() and process.poll() is None:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=600)
     # A training this small may have ended before the signal came; then the run is whole.
     assert (process.returncode, "interrupted" in err) == (130, True) or (tmp_path / "run" / "run.json").exists()
     assert "Traceback" not in err

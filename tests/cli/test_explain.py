@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -161,8 +160,7 @@ def test_diff_of_two_runs(run, other, web, relcrf_json, relcrf_):
 @pytest.mark.skipif(
     "RELCRF_DATA" not in os.environ, reason="needs the real Cora tables, in the folder that RELCRF_DATA names"
 )
-def test_one_page_of_cora_in_under_a_second(monkeypatch):
-    """After loading; on a machine that nothing else runs on it is a tenth."""
+def test_contributions_to_pages_of_cora_add_up(monkeypatch):
     monkeypatch.syspath_prepend(Path(MODEL).parent.parent / "datasets")
     from real import cora
 
@@ -170,13 +168,8 @@ def test_one_page_of_cora_in_under_a_second(monkeypatch):
     fit = relcrf.load(Path(MODEL).parent / "cora.rcrf").fit(data, "ess", max_iterations=20)
     grounding = fit.ground(data)
     hidden = np.random.default_rng(0).random(len(grounding.states)) < 0.3
-    fit.explain(grounding, "Paper/3", hidden=hidden, depth=2)  # kernels are compiled
-    seconds = []
     for paper in np.flatnonzero(hidden)[:10]:
-        started = time.perf_counter()
         found = fit.explain(grounding, f"Paper/{grounding.arguments(grounding.blocks[0])[0][paper]}", hidden=hidden)
-        seconds.append(time.perf_counter() - started)
         total = sum(one.amount for one in found.contributions) + found.remainder
         assert total == pytest.approx(found.log_odds, abs=1e-9)
         assert json.dumps(found.by_template())
-    assert np.median(seconds) < 1.0

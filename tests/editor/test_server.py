@@ -16,7 +16,7 @@ from tables import small_web
 pytest.importorskip("pygls")
 
 MODELS = Path(__file__).parents[2] / "models"
-MAX_WAIT = 20
+MAX_WAIT = 600
 """Seconds after which a silent server is a broken one."""
 
 CAPABILITIES = {

@@ -104,10 +104,11 @@ def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
     (info / "entry_points.txt").write_text("[relcrf.backends]\ndying = strangers:Dying\nendless = strangers:Endless\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = compare(grounding, ["dying", "endless", "local"], "random", jobs=3, limit=20.0, parts=0)
+    found = compare(grounding, ["dying", "local"], "random", jobs=2, limit=600.0, parts=0)
     assert found.outcomes["dying"].problem.code == "E355" and "died" in found.outcomes["dying"].status
-    assert found.outcomes["endless"].status == "E355: backend 'endless' was stopped after 20 seconds"
     assert found.outcomes["local"].status == "converged"
+    found = compare(grounding, ["endless"], "random", limit=1.0, parts=0)
+    assert found.outcomes["endless"].status == "E355: backend 'endless' was stopped after 1 seconds"
     sys.modules.pop("strangers", None)
 
 

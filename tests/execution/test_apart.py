@@ -1,7 +1,6 @@
 """Work in processes of its own: answers, crashes, limits, memory."""
 
 import os
-import time
 from functools import partial
 
 import numpy as np
@@ -27,25 +26,21 @@ def test_one_that_dies_leaves_the_others_alone():
 
 
 def test_one_that_takes_too_long_is_stopped():
-    started = time.monotonic()
-    pieces = [partial(sleep_for, 60.0), partial(sleep_for, 0.0)]
-    slow, quick = sorted(each_apart(pieces, 2, 3.0), key=lambda done: done.number)
-    assert time.monotonic() - started < 30
+    (slow,) = each_apart([partial(sleep_for, 3600.0)], 1, 0.5)
     assert (slow.answer, slow.why) == (None, "stopped")
+    (quick,) = each_apart([partial(sleep_for, 0.0)], 1, 600.0)
     assert quick.answer is not None and quick.why == ""
 
 
 def test_an_error_comes_back_as_itself():
     with pytest.raises(ValueError, match="invalid literal"):
-        list(each_apart([partial(int, "x"), partial(sleep_for, 60.0)], 2))
+        list(each_apart([partial(int, "x"), partial(sleep_for, 3600.0)], 2))
 
 
 def test_who_asks_for_no_more_ends_the_others():
-    answers = each_apart([identity, partial(sleep_for, 60.0)], 2)
+    answers = each_apart([identity, partial(sleep_for, 3600.0)], 2)
     first = next(answers)
-    started = time.monotonic()
     answers.close()
-    assert time.monotonic() - started < 30
     assert first.number == 0 and gone([first.answer[0]])
 
 

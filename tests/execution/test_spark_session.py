@@ -30,7 +30,7 @@ def start(master: str, temporary: Path) -> subprocess.CompletedProcess[str]:
     """Starts Spark in a process of its own, whose temporary folder is given."""
     command = [sys.executable, "-c", START, master]
     environment = os.environ | {"TMPDIR": str(temporary)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.slow

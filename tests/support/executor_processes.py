@@ -25,7 +25,7 @@ def executor_pids() -> list[int]:
     return sorted(found)
 
 
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
+def gone(pids: list[int], seconds: float = 600.0) -> bool:
     """Whether the processes end within some seconds."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:

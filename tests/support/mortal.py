@@ -1,12 +1,14 @@
-"""A process that forks one for each command, so that a hundred can be killed without a hundred imports.
+"""A process that forks one child per command, so that a hundred commands can be killed without a hundred imports.
 
-It reads a line of JSON for each, `{"argv": [...], "cpu": seconds or null}`, and answers with a line: how the command ended, as
-`Popen.returncode` has it, and the seconds of the processor that it took. It runs on one core: forks have no other threads.
+It reads one JSON object per line, `{"argv": [...], "calls": limit or null, "file_bytes": limit or null, "warm": ...}`, and
+answers with a line: the exit code as `Popen.returncode` has it, and the number of calls. It runs on one core, since a fork
+has no other threads. A child ends at a counted call, not after a time, so that the load of the machine changes nothing.
 """
 
 import gc
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,44 +16,79 @@ from pathlib import Path
 
 
 class Mortals:
-    """The other end of that process."""
+    """The client of that process."""
 
     def __init__(self):
         self.process = subprocess.Popen(
             [sys.executable, Path(__file__)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def run(self, *argv, cpu=None, warm=False):
-        """Runs a command, which is killed when it has had so many seconds of the processor.
+    def run(self, *argv, calls=None, file_bytes=None, warm=False):
+        """Run a command, which is killed at a counted event.
 
         Args:
-            warm: in that process itself, so that what is loaded and compiled is there for all that follow.
+            calls: Number of calls of functions, of Python and of C, after which SIGKILL ends it.
+            file_bytes: Size beyond which no file can grow; the write that exceeds it kills the command.
+            warm: Run it in the process itself, so that its imports and kernels are loaded for all that follow.
 
         Returns:
-            its return code, -9 of a killed one; and the seconds that it took.
+            Return code, negative for a killed command; and the number of calls, 0 for a killed or warm one.
         """
-        asked = {"argv": [str(one) for one in argv], "cpu": cpu, "warm": warm}
-        self.process.stdin.write(json.dumps(asked) + "\n")
+        request = {"argv": [str(one) for one in argv], "calls": calls, "file_bytes": file_bytes, "warm": warm}
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return tuple(json.loads(self.process.stdout.readline()))
 
     def close(self):
         self.process.stdin.close()
         self.process.stdout.close()
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=600)
 
 
-def _command(run, asked):
-    sys.argv = ["relcrf", *asked["argv"]]
-    if asked["cpu"] is not None:
-        # Without a handler the system ends the process at once, as SIGKILL does.
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)
-        signal.setitimer(signal.ITIMER_PROF, max(asked["cpu"], 1e-4))
+def _command(run, argv):
+    sys.argv = ["relcrf", *argv]
     try:
         run()
     except SystemExit as end:
         return end.code or 0
     return 0
+
+
+def _child(run, request):
+    """Run a command, count its calls, and kill this process at the limit."""
+    limit, n_calls = request["calls"], 0
+    if request["file_bytes"] is not None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # Python ignores it, and the write would fail instead
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_bytes"],) * 2)
+
+    def count(frame, event, argument):
+        nonlocal n_calls
+        n_calls += event in ("call", "c_call")
+        if n_calls == limit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+    code = _command(run, request["argv"])
+    sys.setprofile(None)
+    return code, n_calls
+
+
+def _answer(run, request):
+    if request["warm"]:
+        return [_command(run, request["argv"]), 0]
+    # A fork that collects what is left of a warm run would wait for threads of DuckDB, which it does not have.
+    gc.collect()
+    gc.freeze()
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        code, n_calls = _child(run, request)
+        os.write(write, json.dumps(n_calls).encode())
+        os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as report:
+        n_calls = json.loads(report.read() or "0")
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), n_calls]
 
 
 def main():
@@ -66,20 +103,7 @@ def main():
 
     checkpoints.SAVE_EVERY = 0.0
     for line in sys.stdin:
-        asked = json.loads(line)
-        if asked["warm"]:
-            answer = [_command(run, asked), 0.0]
-        else:
-            # A fork that collects what is left of a warm run would wait for threads of DuckDB, which it does not have.
-            gc.collect()
-            gc.freeze()
-            child = os.fork()
-            if not child:
-                os._exit(_command(run, asked))
-            _, status, used = os.wait4(child, 0)
-            code = os.waitstatus_to_exitcode(status)
-            answer = [-9 if code == -signal.SIGPROF else code, used.ru_utime + used.ru_stime]
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps(_answer(run, json.loads(line))) + "\n")
         answers.flush()
 
 

@@ -1,7 +1,8 @@
-"""Commands that are killed at random moments: what they leave is the old or the new, and going on ends in the same bytes."""
+"""Commands that are killed at random calls: they leave the old result or the new one, and resuming ends in the same bytes."""
 
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -30,28 +31,28 @@ def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != "timings.json"}
 
 
-def moments(seconds, number, seed):
-    """When to kill: as early and as late in the life of a command, and a little beyond its end."""
-    return np.random.default_rng(seed).uniform(0.0, 1.05 * seconds, number)
+def limits(n_calls, number, seed):
+    """Return numbers of calls after which to kill a command: uniform over its calls, and a little beyond its end."""
+    return np.random.default_rng(seed).integers(1, 1 + n_calls * 21 // 20, number).tolist()
 
 
 @pytest.mark.parametrize("backend", ["ess", "gated"])
 def test_killed_trainings_go_on_to_the_same_bytes(mortals, tmp_path, backend):
     data = small_web(tmp_path / "web", pages=24)
     train = ("train", MODEL, "--data", data, "--backend", backend, "--set", "max_iterations=30")
-    runs, seconds = [], 0.0
+    runs, n_calls = [], 0
     assert mortals.run(*train, "--out", tmp_path / "warm", warm=True)[0] == 0
     shutil.rmtree(tmp_path / "warm")
     for name, l2 in (("old", 1), ("new", 2)):
-        code, seconds = mortals.run(*train, "--set", f"l2={l2}", "--out", tmp_path / name)
+        code, n_calls = mortals.run(*train, "--set", f"l2={l2}", "--out", tmp_path / name)
         assert code == 0
         runs.append(content(tmp_path / name))
     out = tmp_path / "run"
     shutil.copytree(tmp_path / "old", out)
     kills = 0
     resume = ()
-    for moment in moments(seconds, KILLS * 2 // 5, 1):
-        code, _ = mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume, cpu=moment)
+    for limit in limits(n_calls, KILLS * 2 // 5, 1):
+        code, _ = mortals.run(*train, "--set", "l2=2", "--out", out, "--force", *resume, calls=limit)
         assert code in (0, -9)
         found = content(out)
         assert found in runs, "neither the old run nor the new one"
@@ -72,23 +73,29 @@ def test_of_killed_predictions_the_file_is_the_old_or_the_new_one(mortals, tmp_p
     assert mortals.run("train", MODEL, "--data", data, "--out", tmp_path / "run")[0] == 0
     predict = ("predict", tmp_path / "run", "--data", data, "--out", out)
     assert mortals.run(*predict, warm=True)[0] == 0
-    code, seconds = mortals.run(*predict)
+    code, n_calls = mortals.run(*predict)
     assert code == 0
     new = out.read_bytes()
-    for moment in moments(seconds, KILLS // 10, 2):
+    for limit in limits(n_calls, KILLS // 10, 2):
         out.write_bytes(b"old")
-        mortals.run(*predict, cpu=moment)
+        mortals.run(*predict, calls=limit)
         assert out.read_bytes() in (b"old", new)
+    for size in (0, len(new) // 2, len(new) - 1):
+        out.write_bytes(b"old")
+        assert mortals.run(*predict, file_bytes=size)[0] == -signal.SIGXFSZ
+        assert out.read_bytes() == b"old"
 
 
 def test_killed_groundings_are_made_again(mortals, tmp_path):
     data, keep = small_web(tmp_path / "web", pages=24), tmp_path / "kept"
     ground = ("ground", MODEL, "--data", data, "--keep", keep)
-    code, seconds = mortals.run(*ground)
+    code, n_calls = mortals.run(*ground)
     assert code == 0
     whole = {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()}
     shutil.rmtree(keep)
-    for moment in moments(seconds, KILLS // 10, 3):
-        mortals.run(*ground, cpu=moment)
+    for limit in limits(n_calls, KILLS // 10, 3):
+        mortals.run(*ground, calls=limit)
+    for size in {len(content) - 1 for content in whole.values() if content}:
+        mortals.run(*ground, file_bytes=size)
     assert mortals.run(*ground)[0] == 0
     assert {path.relative_to(keep): path.read_bytes() for path in keep.rglob("*") if path.is_file()} == whole

@@ -77,7 +77,7 @@ def test_the_number_of_threads_does_not_matter(tmp_path, backend):
         names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NUMBA_NUM_THREADS")
         environment = {**os.environ, **dict.fromkeys(names, threads)}
         folder = tmp_path / threads
-        subprocess.run([sys.executable, "-c", WIDE, backend, folder], env=environment, check=True, timeout=200)
+        subprocess.run([sys.executable, "-c", WIDE, backend, folder], env=environment, check=True, timeout=600)
         found.append(hashes(folder, ["weights.npy", "run.json", "dictionaries.json"]))
     assert found[0] == found[1]
 

@@ -16,7 +16,6 @@ With `--keep` each fold is written to a file as it is measured, and is not measu
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import os
@@ -35,12 +34,12 @@ import pandas as pd  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from sklearn.metrics import average_precision_score  # noqa: E402
+from support import ROOT, BenchmarkParser  # noqa: E402
 
 import relcrf  # noqa: E402
 from relcrf import api  # noqa: E402
 from relcrf.grounding.grounding import Grounding  # noqa: E402
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "datasets"))
 import real  # noqa: E402  (of the folder `datasets`)
 
@@ -249,7 +248,7 @@ def read_kept(path: Path | None) -> dict[str, Figures]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="one fold of animals and of nations, nothing is chosen")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument(
@@ -257,10 +256,11 @@ def main() -> None:
     )
     parser.add_argument("--fixed", action="store_true", help="nothing is chosen: the first penalties of each method")
     parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
-    parser.add_argument("--quick", action="store_true", help="one fold of animals and of nations, nothing is chosen")
     options = parser.parse_args()
     if options.quick:
         options.tasks, options.folds, options.fixed = ["animals", "nations"], 1, True
+    if options.smallest:
+        options.tasks, options.methods = ["animals"], ["local"]
     console = Console(width=150)
     kept, result = read_kept(options.keep), dict[str, Any]()
     for task in options.tasks:

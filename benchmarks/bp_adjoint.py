@@ -18,8 +18,6 @@ PyTorch and JAX come from benchmarks/requirements.txt; without them their figure
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import json
 import resource
 import time
@@ -30,6 +28,7 @@ import numba
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from support import BenchmarkParser, is_installed
 
 from relcrf.kernels import gated_losses, gated_pairs
 
@@ -226,17 +225,9 @@ def medians(rounds: int, works: list[Callable[[], Any]]) -> list[np.ndarray]:
     return [np.median(found, axis=0) for found in seconds]
 
 
-def rival(name: str) -> bool:
-    there = importlib.util.find_spec(name) is not None
-    if not there:
-        console.print(f"{name} is not installed (benchmarks/requirements.txt): its figures are null")
-    return there
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="three rounds")
     parser.add_argument("--rounds", type=int, default=15, help="of each, one after the other; the median counts")
-    parser.add_argument("--quick", action="store_true", help="three rounds")
     options = parser.parse_args()
     rounds = 3 if options.quick else options.rounds
     step = a_step()
@@ -250,7 +241,7 @@ def main() -> None:
         table.add_row(name, kind, *(f"{1e3 * s:.1f}" for s in seconds), f"{1e9 * seconds[0] / N_MESSAGES:.2f}")
 
     numba.config.NUMBA_NUM_THREADS = 1
-    torch_there = rival("torch")
+    torch_there = is_installed("torch")
     theirs = torch_runs(step, "float32") if torch_there else {}
     works = [ours.run, ours64.run, scattered.run, *theirs.values()]
     one, one64, apart, *found = medians(rounds, works)
@@ -267,7 +258,7 @@ def main() -> None:
         exact = torch_runs(step, "float64")["by pairs"]()
         result["gradient_difference_float64"] = difference(ours64.gradients(), exact)
 
-    jax_there = rival("jax")
+    jax_there = is_installed("jax")
     compiled = jax_runs(step, "float32") if jax_there else {}
     alone = medians(rounds, [ours.run])[0]
     numba.config.NUMBA_NUM_THREADS = n_threads

@@ -7,7 +7,6 @@ iteration, and that the losses are the same. For the rival: pip install -r bench
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import tempfile
@@ -17,6 +16,7 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
 import numpy as np  # noqa: E402
+from support import BenchmarkParser, sized  # noqa: E402
 
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup  # noqa: E402
 from relcrf.graph.features import Ones, Sparse  # noqa: E402
@@ -103,17 +103,18 @@ def crfsuite(attributes: np.ndarray, labels: np.ndarray, iterations: int) -> tup
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="fewer sequences and repetitions")
+    parser = BenchmarkParser(__doc__, quick="fewer sequences and repetitions")
     parser.add_argument("--iterations", type=int, default=20, help="of L-BFGS")
     parser.add_argument("--until", type=int, default=150, help="iterations after which the losses are compared")
     options = parser.parse_args()
+    if options.smallest:
+        options.iterations = options.until = 3
     figures: dict[str, float | None] = {"ratio_crfsuite_k5": None, "ratio_crfsuite_k25": None, "loss_difference": None}
     if pycrfsuite is None:
         print("python-crfsuite is not installed: no rival (pip install -r benchmarks/requirements.txt)")
     differences = []
     for k in (5, 25):
-        n_sequences, length, n_attributes = (400, 30, 2_000)
+        n_sequences, length, n_attributes = sized(options, (400, 30, 2_000), (400, 30, 2_000), (10, 5, 20))
         attributes, labels = corpus(n_sequences, length, k, n_attributes, 20)
         chains = Relcrf(attributes, labels, k, n_attributes)
         chains.train(2)  # compiles, or reads what is compiled

@@ -8,21 +8,20 @@ out. Each learner's weights are judged under the exact model. The last line is o
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pandas as pd
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
 from relcrf.backends.whole_graph import WholeGraph
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
+sys.path.insert(0, str(ROOT / "datasets"))
 from real import recipes
 
 MODEL = """
@@ -78,11 +77,13 @@ def tables(n_recipes: int, n_ingredients: int, more: int) -> dict[str, pd.DataFr
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="1,000 recipes, 6 ingredients")
     parser.add_argument("--recipes", type=int, default=5000)
     parser.add_argument("--ingredients", type=int, default=10)
     parser.add_argument("--more", type=int, default=6, help="pairs beside those of the tree")
     options = parser.parse_args()
+    if options.quick:
+        options.recipes, options.ingredients = sized(options, None, (1_000, 6), (200, 4))
     model = relcrf.parse(MODEL)
     grounding = model.ground(relcrf.Dataset(tables(options.recipes, options.ingredients, options.more)))
     exact = WholeGraph("dense", "jt").likelihood(api.training_problem(grounding))
@@ -105,7 +106,8 @@ def main() -> None:
             }
         )
         print(rows[-1], flush=True)
-    print(json.dumps({"options": vars(options), "learners": rows}))
+    sizes = {name: getattr(options, name) for name in ("recipes", "ingredients", "more")}
+    print(json.dumps({"options": sizes, "learners": rows}))
 
 
 if __name__ == "__main__":

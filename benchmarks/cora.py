@@ -10,26 +10,22 @@ cite it, and how many of these are known to be of each topic.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 from collective import Fold, compare, side_by_side
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf.evaluation.splits import split_by
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "datasets"))
-
-from real import cora  # noqa: E402
+from real import cora
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one fold, nothing is chosen, a looser optimum")
+    parser = BenchmarkParser(__doc__, quick="one fold, nothing is chosen, a looser optimum")
     parser.add_argument("--fixed", action="store_true", help="nothing is chosen: penalties of 3, of the margin 100")
     options = parser.parse_args()
     tables = cora()
@@ -56,7 +52,7 @@ def main() -> None:
             "neighbours' words and topics": side_by_side(words, around, topics),
         }
 
-    settings = {"tolerance": 1e-2, "max_iterations": 25} if options.quick else {}
+    settings = sized(options, {}, {"tolerance": 1e-2, "max_iterations": 25}, {"max_iterations": 2})
     runs = [("", model, grounding)]
     choose = not (options.quick or options.fixed)
     compare(runs, folds, features, topic[code], title="Cora", choose=choose, **settings)

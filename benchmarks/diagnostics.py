@@ -5,29 +5,26 @@ A slip that makes another sound model is no mistake, and is not counted.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 import sys
 import traceback
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from support import ROOT, BenchmarkParser, sized
 
 from relcrf.errors import Span
 from relcrf.language.check import check
 from relcrf.language.parse import read
 
-ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from mutations import KINDS  # noqa: E402
+from mutations import KINDS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a sample of 1,500 slips")
+    parser = BenchmarkParser(__doc__, quick="a sample of 1,500 slips")
     parser.add_argument("--show", type=int, default=0, help="print so many slips that miss")
     arguments = parser.parse_args()
     slips = []
@@ -35,7 +32,7 @@ def main() -> None:
         text = path.read_text(encoding="utf-8")
         slips += [(kind.__name__, path.stem, slip) for kind in KINDS for slip in kind(text)]
     if arguments.quick:
-        slips = random.Random(0).sample(slips, min(1500, len(slips)))
+        slips = random.Random(0).sample(slips, min(sized(arguments, None, 1_500, 100), len(slips)))
     counts = {kind.__name__: [0, 0, 0] for kind in KINDS}
     sound, tracebacks, missed = 0, 0, []
     for kind, model, slip in slips:

@@ -20,7 +20,6 @@ os.environ.update(
     dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 )
 
-import argparse
 import json
 import sys
 import time
@@ -35,6 +34,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
@@ -48,11 +48,9 @@ from relcrf.structure.edge_search import EdgeSearch
 from relcrf.structure.feature_search import FeatureSearch
 from relcrf.structure.induction import Strengths
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
+sys.path.insert(0, str(ROOT / "datasets"))
 import real
 import scale_free
-
-ROOT = Path(__file__).resolve().parent.parent
 
 L2 = 0.1
 JOINING = 100
@@ -250,7 +248,7 @@ def plot(worlds: dict[str, dict[str, dict[str, Any]]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkParser(__doc__, quick="40 nodes and 3,000 rows")
     parser.add_argument("--sizes", type=int, nargs="*", default=[200, 400, 600], help="nodes of the networks")
     parser.add_argument("--rows", type=int, default=20_000)
     parser.add_argument("--methods", nargs="*", choices=METHODS, default=list(METHODS))
@@ -262,11 +260,9 @@ def main() -> None:
         "--keep", type=Path, help="a folder for drawn rows and for figures: what has been measured is read"
     )
     parser.add_argument("--plot", type=Path, help="a picture's file")
-    parser.add_argument("--quick", action="store_true", help="40 nodes and 3,000 rows")
     chosen = parser.parse_args()
-    sizes, rows, most = (
-        ([40], 3_000, min(chosen.most, 4.0)) if chosen.quick else (chosen.sizes, chosen.rows, chosen.most)
-    )
+    whole = (chosen.sizes, chosen.rows, chosen.most)
+    sizes, rows, most = sized(chosen, whole, ([40], 3_000, min(chosen.most, 4.0)), ([10], 100, 0.1))
     makers: dict[str, Callable[[], World]] = {
         f"{n} nodes": partial(network, n, rows, 2_000, chosen.seed, chosen.keep, chosen.l1) for n in sizes
     }

@@ -12,23 +12,20 @@ Speedups are CPU time of that way / CPU time of `ess`.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from collective import Fold, Method, Outcome, crf, show, warm
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf.evaluation.splits import split_by
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "datasets"))
-
-from faces import digits, olivetti  # noqa: E402
+from faces import digits, olivetti
 
 PLAIN = ({},)
 METHODS = (
@@ -86,13 +83,13 @@ def summary(outcomes: dict[str, list[Outcome]]) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkParser(__doc__, quick="two splits")
     parser.add_argument("--seeds", type=int, default=10, help="splits of each set")
-    parser.add_argument("--quick", action="store_true", help="two splits")
     options = parser.parse_args()
-    seeds = range(2 if options.quick else options.seeds)
+    seeds = range(sized(options, options.seeds, 2, 1))
     figures = {}
-    for make, name, widths in ((digits, "digits", (3, 2, 1)), (olivetti, "faces", (2, 1))):
+    sets = ((digits, "digits", (3, 2, 1)), (olivetti, "faces", (2, 1)))
+    for make, name, widths in sized(options, sets, sets, sets[:1]):
         outcomes = measure(make, relcrf.load(ROOT / "models" / f"{name}.rcrf"), widths, seeds)
         show(f"{make.__name__}: errors, %", [str(seed) for seed in seeds], outcomes)
         figures[make.__name__] = {"splits": len(seeds), **summary(outcomes)}

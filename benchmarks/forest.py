@@ -10,11 +10,8 @@ cost. Two cores are compared in seconds of wall, as threads of one process and a
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import json
 import os
-import statistics
 import time
 import warnings
 from itertools import pairwise
@@ -28,9 +25,10 @@ import numba  # noqa: E402
 import numpy as np  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
+from support import BenchmarkParser, is_installed, medians, sized  # noqa: E402
 
 from relcrf.backends.base import Problem  # noqa: E402
-from relcrf.backends.ess import OnForest  # noqa: E402
+from relcrf.backends.ess import OnStructure  # noqa: E402
 from relcrf.backends.sharded import FACTOR_BYTES, shard  # noqa: E402
 from relcrf.execution.pool import PoolExecutor  # noqa: E402
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup  # noqa: E402
@@ -39,6 +37,7 @@ from relcrf.graph.scopes import Potentials, Scopes  # noqa: E402
 from relcrf.graph.weights import WeightBlock, WeightLayout  # noqa: E402
 from relcrf.inference.forest import ForestInference  # noqa: E402
 from relcrf.learning.likelihood import ForestLikelihood  # noqa: E402
+from relcrf.structure.conditional_chow_liu import EdgeRule  # noqa: E402
 
 N_FEATURES = 3
 console = Console()
@@ -217,20 +216,6 @@ def pgmpy(forest: Forest):
     return run
 
 
-def cpu(work) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
-
-
-def medians(repeats: int, *works) -> list[float]:
-    """Of each, the median CPU seconds, in turns, after one run for warm-up."""
-    for work in works:
-        work()
-    runs = [[cpu(work) for work in works] for _ in range(repeats)]
-    return [statistics.median(column) for column in zip(*runs, strict=True)]
-
-
 def wall(work, threads: int, repeats: int = 7) -> float:
     numba.config.NUMBA_NUM_THREADS = threads
     seconds = []
@@ -248,7 +233,8 @@ def by_processes(forest: Forest, workers: int, folder: Path, repeats: int = 7) -
     with PoolExecutor(workers) as executor:
         sharded = shard(problem, executor, folder, FACTOR_BYTES * 2 * forest.n)  # eight shards, all kept
         # Any forest is its own spanning forest, whatever the structure weights.
-        objective = sharded.sum_of(OnForest("ess", sharded.share(np.zeros_like(weights))))
+        structure = sharded.share(np.zeros_like(weights))
+        objective = sharded.sum_of(OnStructure("ess", EdgeRule(), structure, None, None))
         objective(weights)
         seconds = []
         for _ in range(repeats):
@@ -270,8 +256,7 @@ def check(ours, theirs, forest: Forest) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="smaller forests, fewer runs")
+    parser = BenchmarkParser(__doc__, quick="smaller forests, fewer runs")
     parser.add_argument("--tree", type=int, default=100, help="nodes of a tree, on average")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -284,8 +269,8 @@ def main() -> None:
         rows.append((name, f"{per_node * 1e9:,.0f}", "" if own is None else f"{own * 1e9:,.0f}",
                      "" if own is None else f"{per_node / own:,.1f}"))  # fmt: skip
 
-    repeats = 2 if options.quick else 5
-    large = Forest(200_000 if options.quick else 1_000_000, 5, options.tree)
+    repeats = sized(options, 5, 2, 1)
+    large = Forest(sized(options, 1_000_000, 200_000, 2_000), 5, options.tree)
     ours = large.relcrf()
     (seconds,) = medians(repeats, ours)
     own = seconds / large.n
@@ -293,22 +278,23 @@ def main() -> None:
     row(f"relcrf, k = 5, {large.n:,} nodes", own, None)
     (seconds,) = medians(repeats, Forest(large.n // 10, 5, options.tree).relcrf())
     figures["growth_10x"] = own * large.n / seconds
-    smaller = Forest(100_000, 5, options.tree)
+    smaller = Forest(sized(options, 100_000, 100_000, 1_000), 5, options.tree)
     small = smaller.relcrf()
 
     for name, make in (("NumPy by level", numpy_by_level), ("PyTorch, autograd", torch_by_level)):
         key = "ratio_numpy_k5" if make is numpy_by_level else "ratio_torch_k5"
-        if make is torch_by_level and importlib.util.find_spec("torch") is None:
-            console.print("PyTorch is left out: it is not installed")
+        if make is torch_by_level and not is_installed("torch"):
             continue
         theirs = make(smaller)
         check(small, theirs, smaller)
         at_small, at_theirs = medians(repeats, small, theirs)
         figures[key] = at_theirs / at_small
         row(f"{name}, k = 5, {smaller.n:,} nodes", at_theirs / smaller.n, at_small / smaller.n)
-    for name, make, n in (("PGMax", pgmax, 2_000), ("pgmpy", pgmpy, 20 if options.quick else 40)):
-        if importlib.util.find_spec(name.lower()) is None:
-            console.print(f"{name} is left out: it is not installed")
+    for name, make, n in (
+        ("PGMax", pgmax, sized(options, 2_000, 2_000, 20)),
+        ("pgmpy", pgmpy, sized(options, 40, 20, 5)),
+    ):
+        if not is_installed(name):
             continue
         few = Forest(n, 5, n)
         theirs = make(few)
@@ -318,7 +304,7 @@ def main() -> None:
         figures[f"ratio_{name.lower()}_k5"] = at_theirs / n / own
         row(f"{name}, k = 5, {n:,} nodes", at_theirs / n, own)
 
-    wide = Forest(20_000 if options.quick else 40_000, 25, options.tree)
+    wide = Forest(sized(options, 40_000, 20_000, 400), 25, options.tree)
     ours25, theirs25 = wide.relcrf(), numpy_by_level(wide)
     check(ours25, theirs25, wide)
     at_own, at_theirs = medians(repeats, ours25, theirs25)

@@ -14,7 +14,6 @@ branches in Python guide the search.
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
@@ -24,7 +23,8 @@ import time
 import traceback
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from support import ROOT, BenchmarkParser, is_installed, sized
+
 SUPPORT = (ROOT / "tests" / "fuzz", ROOT / "tests" / "support")
 MOST_BYTES = 1 << 14
 MEMORY = 4096
@@ -105,19 +105,21 @@ def fuzz(name: str, seconds: int, out: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkParser(__doc__, quick="45 seconds")
     parser.add_argument("--seconds", type=int, default=3600, help="of all targets together")
     parser.add_argument("--target", action="append", help="repeatable; default: all")
     parser.add_argument("--out", type=Path, default=Path("fuzzing"), help="where the corpus and what is found go")
     chosen = parser.parse_args()
+    if chosen.quick:
+        chosen.seconds = sized(chosen, None, 45, 6)
     sys.path[:0] = map(str, SUPPORT)
     from targets import TARGETS
 
-    names = chosen.target or list(TARGETS)
+    names = chosen.target or list(TARGETS)[: sized(chosen, None, None, 1)]
     if unknown := set(names) - set(TARGETS):
         parser.error(f"no target {sorted(unknown)}; there are {', '.join(TARGETS)}")
-    answers = {}
-    for name in names:
+    answers: dict[str, dict[str, object] | None] = dict.fromkeys(names)
+    for name in names if is_installed("atheris") else ():
         answers[name] = fuzz(name, chosen.seconds // len(names), chosen.out.resolve())
         print(f"{name}: {answers[name]}", flush=True)
     print(json.dumps(answers))

@@ -30,12 +30,13 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
 from relcrf.evaluation.splits import split_by
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
+sys.path.insert(0, str(ROOT / "datasets"))
 import faces
 import random_fields
 import real
@@ -53,11 +54,12 @@ OPEN: dict[str, Any] = {"gates": "none", "optimiser": "lbfgs"}
 console = Console()
 
 
-def runs(quick: bool, n: int) -> dict[str, list[dict[str, Any]]]:
+def runs(options: argparse.Namespace, n: int) -> dict[str, list[dict[str, Any]]]:
     """The settings of each method's runs on so many rows."""
-    prices, strengths = (PRICES[3:7:3], STRENGTHS[4:6:2]) if quick else (PRICES, STRENGTHS)
+    prices, strengths = (PRICES[3:7:3], STRENGTHS[4:6:2]) if options.quick else (PRICES, STRENGTHS)
     strengths = tuple(strength * n / 1_000 for strength in strengths)  # penalties are on the sum over rows
-    short: dict[str, Any] = {"max_iterations": 50, "batch": 50} if quick else {}
+    quick = {"max_iterations": 50, "batch": 50}
+    short: dict[str, Any] = sized(options, {}, quick, {"max_iterations": 2, "batch": 3})
     return {
         "gated": [{"price": price, **short} for price in prices],
         "static": [{"price": price, "gates": "static", **short} for price in prices],
@@ -239,8 +241,7 @@ def plot(found: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one field, fewer rows and prices")
+    parser = BenchmarkParser(__doc__, quick="one field, fewer rows and prices")
     parser.add_argument("--fields", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1_000, help="for training")
     parser.add_argument("--keep", type=Path, help="a folder of drawn rows, to take from and to add to")
@@ -250,12 +251,12 @@ def main() -> None:
     if options.links:
         print(json.dumps({name: on_links(name, 5) for name in _at_hand(quick=False)}))
         return
-    n, n_test, n_fields = (200, 100, 1) if options.quick else (options.rows, 1_000, options.fields)
+    n, n_test, n_fields = sized(options, (options.rows, 1_000, options.fields), (200, 100, 1), (6, 4, 1))
     found = []
     for seed in range(n_fields):
         training, test, figures = drawn(seed, n, n_test, options.keep)
         world, methods = World(training, test), {}
-        for method, settings in runs(options.quick, n).items():
+        for method, settings in runs(options, n).items():
             described = f"field {seed}: {method}"
             methods[method] = [
                 world.measure(one) for one in track(settings, described, console=console, transient=True)
@@ -267,7 +268,8 @@ def main() -> None:
     figures = {f"pareto_{method}": pareto(found, method) for method in found[0]["methods"]}
     ungated = figures.pop("pareto_ungated")
     bayes = float(np.mean([one["bayes"] for one in found]))
-    links = {name: on_links(name, 1 if options.quick else 5) for name in _at_hand(options.quick)}
+    names = sized(options, _at_hand(quick=False), _at_hand(quick=True), [])
+    links = {name: on_links(name, 1 if options.quick else 5) for name in names}
     print(json.dumps({**figures, "ungated": ungated[0][1], "bayes": bayes, "rows": n, "fields": found, **links}))
 
 

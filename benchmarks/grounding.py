@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from support import ROOT, BenchmarkParser, in_fresh_process, peak_mib, sized
 
-ROOT = Path(__file__).resolve().parent.parent
 MODEL = """
 domain Category = { course, faculty, student, project, staff }
 domain Word = open
@@ -63,12 +62,6 @@ def checksum(*columns: np.ndarray) -> int:
             mixed ^= mixed >> np.uint64(29)
         total = (total + int(mixed.sum(dtype=np.uint64))) % (1 << 64)
     return total
-
-
-def peak_mib() -> float:
-    """Peak of this process alone: `ru_maxrss` would count the one that started it, which made the tables."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith("VmHWM"))) / 1024
 
 
 def by_sql(folder: Path, memory: str) -> dict[str, Any]:
@@ -183,21 +176,16 @@ RUNS = {"sql": by_sql, "relcrf": by_relcrf, "guard": guard}
 
 def run(what: str, folder: Path, memory: str) -> dict[str, Any]:
     """One measurement in a fresh process."""
-    command = [sys.executable, __file__, "--measure", what, "--folder", str(folder), "--memory", memory]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found = in_fresh_process(__file__, "--measure", what, "--folder", folder, "--memory", memory)
     shown = {k: v for k, v in found.items() if k not in ("checksums", "refusal")}
     print(f"{what} ({memory})".ljust(20), "  ".join(f"{k} {v:,.3g}" for k, v in shown.items()), flush=True)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="100,000 pages")
     parser.add_argument("--pages", type=int, default=1_000_000)
     parser.add_argument("--memory", default="300MB", help="of the run out of core")
-    parser.add_argument("--quick", action="store_true", help="100,000 pages")
     parser.add_argument("--measure", choices=RUNS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -207,7 +195,7 @@ def main() -> None:
     sys.path.insert(0, str(ROOT / "datasets"))
     from web import make_web
 
-    pages = 100_000 if options.quick else options.pages
+    pages = sized(options, options.pages, 100_000, 1_000)
     with tempfile.TemporaryDirectory() as place:
         folder, smaller = Path(place) / str(pages), Path(place) / str(pages // 10)
         make_web(folder, pages, hubs=0.3)

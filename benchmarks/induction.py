@@ -25,8 +25,6 @@ os.environ.update(
 import argparse
 import ctypes
 import json
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +36,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 from scipy.sparse import csr_matrix
+from support import ROOT, BenchmarkParser, cpu_seconds, in_fresh_process, medians, peak_mib, sized, status_bytes
 
 import relcrf
 from relcrf import api
@@ -53,7 +52,7 @@ from relcrf.learning.induced import Chosen, InducedLikelihood
 from relcrf.structure.candidate_scores import Scorer
 from relcrf.structure.induction import Induction, Strengths
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
+sys.path.insert(0, str(ROOT / "datasets"))
 import sparse_networks
 
 N_BEST = 50
@@ -89,20 +88,6 @@ def arrays(matrix: csr_matrix) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def both_ways(error: csr_matrix, signal: csr_matrix) -> tuple[Any, ...]:
     """One side with itself, as `top_products` takes it."""
     return arrays(error.T.tocsr()), arrays(signal.T.tocsr()), arrays(error), arrays(signal)
-
-
-def cpu(work: Callable[[], Any]) -> float:
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
-def medians(repeats: int, *works: Callable[[], Any]) -> list[float]:
-    """Of each, the median CPU seconds, in turns, after one run for warm-up."""
-    for work in works:
-        work()
-    runs = [[cpu(work) for work in works] for _ in range(repeats)]
-    return [statistics.median(column) for column in zip(*runs, strict=True)]
 
 
 def products(n_keys: int, n_samples: int, a_row: int, repeats: int, dense: bool) -> dict[str, float]:
@@ -150,25 +135,19 @@ def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[s
     return found
 
 
-def memory(name: str) -> float:
-    """A line of this process's status, in MiB. What `getrusage` gives is at first the peak of whoever started the process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line.split()[1] for line in lines if line.startswith(name))) / 1024
-
-
-def peak_mib() -> dict[str, float]:
-    """For 100,000 states the peak of this process, what it had before and what of that are the tables, and seconds."""
+def peak_of_products(n_keys: int) -> dict[str, float]:
+    """For so many states the peak of this process, what it had before and what of that are the tables, and seconds."""
     rng = np.random.default_rng(0)
-    given = both_ways(*(random_table(rng, 20_000, 100_000, 50) for _ in range(2)))
+    given = both_ways(*(random_table(rng, n_keys // 5, n_keys, 50) for _ in range(2)))
     top_products(
         *both_ways(*[random_table(rng, 10, 10, 2)] * 2), ASCENDING, 0.0, 1
     )  # compiles, or reads what is compiled
     ctypes.CDLL(None).malloc_trim(0)  # what making the tables took and gave back is not to hide what comes now
-    before = memory("VmRSS")
+    before = status_bytes("VmRSS") / 2**20
     Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
-    seconds = cpu(lambda: top_products(*given, ASCENDING, 0.0, N_BEST))
+    seconds = cpu_seconds(lambda: top_products(*given, ASCENDING, 0.0, N_BEST))
     size = sum(array.nbytes for table in given for array in table) / 2**20
-    return {"peak": memory("VmHWM"), "before": before, "input": size, "seconds": seconds}
+    return {"peak": peak_mib(), "before": before, "input": size, "seconds": seconds}
 
 
 def wide_likelihood(on: np.ndarray) -> InducedLikelihood:
@@ -221,25 +200,17 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
         "candidates": model.literals.spaces[0].n_pairs,
         "seconds": seconds, "cpu_seconds": cpu_seconds, "iterations": state.iteration, "chosen": len(found),
         "precision": len(found & true) / max(len(found), 1), "recall": len(found & true) / len(true),
-        "peak_mib": memory("VmHWM"),
+        "peak_mib": peak_mib(),
     }  # fmt: skip
 
 
-def in_a_process(*arguments: str) -> dict[str, float]:
-    done = subprocess.run([sys.executable, __file__, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
-def kernels(quick: bool) -> dict[str, float]:
+def kernels(options: argparse.Namespace) -> dict[str, float]:
     """The figures of products and gradient, and their tables for people."""
-    repeats = 2 if quick else 7
-    narrow = products(2_000, 20_000, 20, repeats, dense=True)
-    wide = products(100_000, 20_000, 50, repeats, dense=False)
-    features = active(5_000, 1_000, 100_000, repeats)
-    wide_memory = in_a_process("--peak")
+    repeats, parts = sized(options, (7, 1), (2, 1), (1, 100))
+    narrow = products(2_000 // parts, 20_000 // parts, 20, repeats, dense=True)
+    wide = products(100_000 // parts, 20_000 // parts, 50, repeats, dense=False)
+    features = active(5_000 // parts, 1_000 // parts, 100_000 // parts, repeats)
+    wide_memory = in_fresh_process(__file__, "--peak", 100_000 // parts)
     table = Table("", "relcrf", "rival", "times", title="CPU in ms, one thread", title_justify="left")
 
     def row(name: str, rival: float, own: float) -> float:
@@ -322,12 +293,12 @@ def learning(n_states: int, rows: int) -> dict[str, dict[str, float]]:
     return found
 
 
-def networks_of_sizes(quick: bool) -> dict[str, Any]:
+def networks_of_sizes(options: argparse.Namespace) -> dict[str, Any]:
     """The figures of learning, and a table for people."""
     figures: dict[str, Any] = {}
     table = Table("states", "way", "CPU s", "features", "true", "of", "error %", "CLL", "AUC", title="learning")
-    for n in (50,) if quick else SIZES:
-        figures[str(n)] = learning(n, 500 if quick else ROWS)
+    for n in sized(options, SIZES, (50,), (50,)):
+        figures[str(n)] = learning(n, sized(options, ROWS, 500, 20))
         for name, row in figures[str(n)].items():
             numbers = (row["features"], row["true"], row["edges"])
             table.add_row(
@@ -335,7 +306,7 @@ def networks_of_sizes(quick: bool) -> dict[str, Any]:
                 f"{row['cll']:.4f}", f"{row['auc']:.2f}",
             )  # fmt: skip
     console.print(table)
-    wide = [in_a_process("--wide", *map(str, size)) for size in (WIDE[:1] if quick else WIDE[1:])]
+    wide = [in_fresh_process(__file__, "--wide", *size) for size in sized(options, WIDE[1:], WIDE[:1], [(50, 50)])]
     for row in wide:
         console.print(
             f"{row['states']:,} states, {row['candidates']:,} candidates, {row['rows']:,} rows with {row['share_on']:.1%} on: "
@@ -346,18 +317,17 @@ def networks_of_sizes(quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer repeats")
-    parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)
+    parser = BenchmarkParser(__doc__, quick="fewer repeats")
+    parser.add_argument("--peak", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--wide", nargs=2, type=int, metavar=("STATES", "ROWS"), help="only learning on so many states")
     options = parser.parse_args()
     if options.wide:
         print(json.dumps(wide_network(*options.wide)))
         return
     if options.peak:
-        print(json.dumps(peak_mib()))
+        print(json.dumps(peak_of_products(options.peak)))
         return
-    print(json.dumps({**kernels(options.quick), **networks_of_sizes(options.quick)}))
+    print(json.dumps({**kernels(options), **networks_of_sizes(options)}))
 
 
 if __name__ == "__main__":

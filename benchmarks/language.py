@@ -8,7 +8,6 @@ Positions are kept for every node, as the checker needs them. Checking is timed 
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -17,6 +16,7 @@ import time
 
 from rich.console import Console
 from rich.table import Table
+from support import BenchmarkParser, sized
 
 
 def large_model(lines: int) -> str:
@@ -70,15 +70,14 @@ def import_seconds(statement: str, repeats: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkParser(__doc__, quick="4,000 lines, fewer repeats")
     parser.add_argument("--lines", type=int, default=20_000)
-    parser.add_argument("--quick", action="store_true", help="4,000 lines, fewer repeats")
     arguments = parser.parse_args()
     from relcrf.language.check import check
     from relcrf.language.format import format_text
     from relcrf.language.parse import read
 
-    text = large_model(4_000 if arguments.quick else arguments.lines)
+    text = large_model(sized(arguments, arguments.lines, 4_000, 40))
     n = text.count("\n")
     read("entity A { predict x : bool }")  # the grammar is loaded once
     seconds = {}
@@ -92,7 +91,7 @@ def main() -> None:
     started = time.perf_counter()
     format_text(text)
     seconds["format"] = time.perf_counter() - started
-    repeats = 5 if arguments.quick else 15
+    repeats = sized(arguments, 15, 5, 1)
     ours = import_seconds("import relcrf", repeats)
     theirs = import_seconds("import duckdb, numpy, lark", repeats)
     whole = import_seconds("import relcrf; relcrf.load", repeats)

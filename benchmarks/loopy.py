@@ -14,20 +14,18 @@ PGMax comes from benchmarks/requirements.txt. libDAI (https://bitbucket.org/jori
 
 from __future__ import annotations
 
-import argparse
-import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import tempfile
-import time
 import warnings
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from support import BenchmarkParser, cpu_seconds, is_installed, medians, sized
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.belief_propagation import BeliefPropagation
@@ -68,20 +66,6 @@ def grid(side: int, k: int, seed: int = 0) -> tuple[Scopes, Potentials]:
     scopes = Scopes(np.full(at.size, k, dtype=np.int32), 2 * np.arange(len(edges) + 1), edges.ravel())
     rng = np.random.default_rng(seed)
     return scopes, Potentials(rng.normal(size=at.size * k), rng.normal(size=len(edges) * k * k))
-
-
-def cpu(work) -> float:
-    started = time.process_time()
-    work()
-    return time.process_time() - started
-
-
-def medians(repeats: int, *works) -> list[float]:
-    """Of each, the median CPU seconds, in turns, after one run for warm-up."""
-    for work in works:
-        work()
-    runs = [[cpu(work) for work in works] for _ in range(repeats)]
-    return [statistics.median(column) for column in zip(*runs, strict=True)]
 
 
 def pgmax(side: int, scopes: Scopes, potentials: Potentials, iterations: int):
@@ -153,9 +137,7 @@ def libdai_runner(folder: Path, root: str | None) -> Path | None:
 
 
 def flooding(result: dict, sides: dict[int, int], iterations: int, repeats: int) -> None:
-    has_pgmax = importlib.util.find_spec("pgmax") is not None
-    if not has_pgmax:
-        console.print("PGMax is left out: it is not installed (benchmarks/requirements.txt)")
+    has_pgmax = is_installed("PGMax")
     table = Table("k", "grid", "relcrf", "PGMax", "ratio", "difference", title="flooding, ns a message")
     for k, side in sides.items():
         scopes, potentials = grid(side, k)
@@ -208,7 +190,7 @@ def residual(result: dict, side: int, passes: int, repeats: int, root: str | Non
                 write_for_libdai(folder / "grid.fg", scopes, potentials)
             ours, theirs, beliefs = [], [], np.empty(0)
             for _ in range(repeats):
-                ours.append(cpu(lambda method=method, potentials=potentials: method.marginals(potentials)))
+                ours.append(cpu_seconds(lambda method=method, potentials=potentials: method.marginals(potentials)))
                 if runner:
                     command = [runner, folder / "grid.fg", str(passes)]
                     head, *rest = subprocess.run(
@@ -233,18 +215,18 @@ def residual(result: dict, side: int, passes: int, repeats: int, root: str | Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="smaller grids, fewer repeats")
+    parser = BenchmarkParser(__doc__, quick="smaller grids, fewer repeats")
     parser.add_argument("--side", type=int, default=300, help="of the grid that relcrf alone is timed on")
     parser.add_argument("--libdai", default=os.environ.get("LIBDAI"), help="libDAI's folder, built")
     arguments = parser.parse_args()
     os.environ["JAX_ENABLE_X64"] = "1"
     warnings.simplefilter("ignore")
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # JAX would take all cores
-    quick, result = arguments.quick, {}
-    flooding(result, {2: 40, 5: 40, 10: 30} if quick else {2: 70, 5: 70, 10: 70}, 100, 3 if quick else 7)
-    growth(result, 150 if quick else arguments.side, 3)
-    residual(result, 50, 10, 3 if quick else 5, arguments.libdai)
+    result: dict = {}
+    sides = sized(arguments, {2: 70, 5: 70, 10: 70}, {2: 40, 5: 40, 10: 30}, {2: 4, 5: 4, 10: 4})
+    flooding(result, sides, sized(arguments, 100, 100, 5), sized(arguments, 7, 3, 1))
+    growth(result, sized(arguments, arguments.side, 150, 8), sized(arguments, 3, 3, 1))
+    residual(result, sized(arguments, 50, 50, 5), 10, sized(arguments, 5, 3, 1), arguments.libdai)
     print(json.dumps(result))
 
 

@@ -8,7 +8,6 @@ all right; `each`: share of labels that are; `log-loss`: nats a label; seconds o
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import time
@@ -25,6 +24,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from support import BenchmarkParser, sized
 
 from relcrf.estimators import ESSCRFClassifier
 
@@ -101,14 +101,15 @@ def compare(X: np.ndarray, Y: np.ndarray, test_X: np.ndarray, test_Y: np.ndarray
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="the digits alone")
-    sets = {"bits of digits": bits} if parser.parse_args().quick else {"bits of digits": bits, "scene": scene}
+    parser = BenchmarkParser(__doc__, quick="the digits alone")
+    options = parser.parse_args()
+    sets = {"bits of digits": bits} if options.quick else {"bits of digits": bits, "scene": scene}
+    n_rows = sized(options, None, None, 60)
     found = {}
     for title, rows in sets.items():
         print(f"{title:42} exact   each  log-loss  seconds")
         found[title] = []
-        for row in compare(*rows()):
+        for row in compare(*(part[:n_rows] for part in rows())):
             print(f"{row.name:42} {row.exact:.3f}  {row.each:.3f}  {row.log_loss:8.4f}  {row.seconds:7.1f}", flush=True)
             found[title].append(asdict(row))
     print(json.dumps(found))

@@ -26,10 +26,7 @@ os.environ.update(
     dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
 )
 
-import argparse
-import importlib.util
 import json
-import statistics
 import time
 import warnings
 from collections.abc import Callable
@@ -39,6 +36,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from support import BenchmarkParser, is_installed, medians, sized
 
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import KeyRelation, Side, TableSpace
@@ -159,19 +157,6 @@ def torch_dense(hot: np.ndarray, bias: np.ndarray, matrix: np.ndarray) -> Callab
     return run
 
 
-def medians(rounds: int, works: list[Callable[[], Any]]) -> list[float]:
-    """Of each, the median of the seconds of CPU of its runs, in turns, after one run for warm-up."""
-    for work in works:
-        work()
-    seconds: list[list[float]] = [[] for _ in works]
-    for _ in range(rounds):
-        for work, found in zip(works, seconds, strict=True):
-            start = time.process_time()
-            work()
-            found.append(time.process_time() - start)
-    return [statistics.median(found) for found in seconds]
-
-
 def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
     """Value and gradient, and counts, of so many columns."""
     rng = np.random.default_rng(n_columns)
@@ -183,10 +168,10 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
     bias, matrix = dense_weights(n_columns, pairs, point)
     works: list[Callable[[], Any]] = [lambda: model(point), lambda: dense(hot, bias, matrix)]
     names = ["relcrf", "NumPy, dense"]
-    if n_columns == SIZES[0] and importlib.util.find_spec("torch"):
+    if n_columns == SIZES[0] and is_installed("torch"):
         works.append(torch_dense(hot, bias, matrix))
         names.append("PyTorch, dense")
-    found = medians(rounds, works)
+    found = medians(rounds, *works)
     for name, seconds in zip(names, found, strict=True):
         table.add_row("value and gradient", f"{n_columns}", f"{n_columns}", name, f"{1e3 * seconds:.1f}")
     result[f"ratio_dense_{n_columns}"] = found[1] / found[0]
@@ -207,15 +192,15 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
         more = some_edges(rng, tree, n_columns, times * n_columns)
         larger = empty.having(of_pairs(more))
         at = rng.normal(scale=0.1, size=larger.n_base + len(more) * N_STATES**2)
-        (seconds,) = medians(rounds, [partial(larger, at)])
+        (seconds,) = medians(rounds, partial(larger, at))
         table.add_row("value and gradient", f"{n_columns}", f"{len(more)}", "relcrf", f"{1e3 * seconds:.1f}")
         result[f"growth_{times}n_edges_{n_columns}"] = seconds / found[0]
 
     every = np.stack(np.triu_indices(n_columns, 1), axis=1)
     space, labels = model.spaces[0], model.states
     count = [lambda: EdgeCounts.of(space, labels, model.trained)(every), lambda: hot.T @ hot]
-    ours, theirs = medians(rounds, count)
-    (alone,) = medians(rounds, [lambda: model.edge_counts(0, every)])
+    ours, theirs = medians(rounds, *count)
+    (alone,) = medians(rounds, lambda: model.edge_counts(0, every))
     table.add_row("counts", f"{n_columns}", f"{len(every)}", "relcrf, with packing", f"{1e3 * ours:.1f}")
     table.add_row("counts", f"{n_columns}", f"{len(every)}", "relcrf, packed", f"{1e3 * alone:.1f}")
     table.add_row("counts", f"{n_columns}", f"{len(every)}", "NumPy, float32", f"{1e3 * theirs:.1f}")
@@ -253,9 +238,9 @@ def saga(states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return biases, tables
 
 
-def fits(n_columns: int, table: Table, result: dict[str, float | None]) -> None:
+def fits(n_columns: int, n_samples: int, table: Table, result: dict[str, float | None]) -> None:
     rng = np.random.default_rng(5)
-    states, _ = drawn(rng, n_columns, 2 * FIT_SAMPLES)
+    states, _ = drawn(rng, n_columns, 2 * n_samples)
     train, test = np.split(states, 2, axis=1)
     pairs = np.stack(np.triu_indices(n_columns, 1), axis=1)
     fit(train[:, :200], pairs, 1e-1)  # for warm-up
@@ -289,19 +274,16 @@ def fits(n_columns: int, table: Table, result: dict[str, float | None]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser = BenchmarkParser(__doc__, quick="three rounds of fewer samples, and a fit of fewer columns")
     parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
-    parser.add_argument(
-        "--quick", action="store_true", help="three rounds of fewer samples, and a fit of fewer columns"
-    )
     options = parser.parse_args()
-    n_samples, n_fitted = (QUICK_SAMPLES, QUICK_COLUMNS) if options.quick else (N_SAMPLES, FIT_COLUMNS)
+    n_samples = sized(options, N_SAMPLES, QUICK_SAMPLES, 50)
     table = Table("", "columns", "edges", "", "CPU ms", title=f"{n_samples:,} samples of {N_STATES} states")
     result: dict[str, float | None] = {}
     for n_columns in SIZES:
-        values(3 if options.quick else options.rounds, n_columns, n_samples, table, result)
+        values(sized(options, options.rounds, 3, 1), n_columns, n_samples, table, result)
     result["ratio_counts"] = min(result[f"ratio_counts_{n}"] or 0.0 for n in SIZES)
-    fits(n_fitted, table, result)
+    fits(*sized(options, (FIT_COLUMNS, FIT_SAMPLES), (QUICK_COLUMNS, FIT_SAMPLES), (4, 200)), table, result)
     console.print(table)
     print(json.dumps(result))
 

@@ -29,14 +29,14 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "datasets"))
-import sensors  # noqa: E402  (of the folder `datasets`)
-import switching  # noqa: E402
+import sensors
+import switching
 
 METHODS = {
     "ess": "ESS",
@@ -261,22 +261,21 @@ def switching_trees(n: int, seeds: int, kept: Kept) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="six sensors of each, few rows, and two splits")
     parser.add_argument("--rows", type=int, nargs="+", default=[100, 300, 1_000], help="of training; or all there are")
     parser.add_argument("--splits", type=int, default=3, help="each with its own rows")
     parser.add_argument("--keep", type=Path, help="a file of figures that are not measured again")
     parser.add_argument("--plot", type=Path, help="where the picture goes (needs Matplotlib)")
-    parser.add_argument("--quick", action="store_true", help="six sensors of each, few rows, and two splits")
     options = parser.parse_args()
     if options.quick:
-        options.rows, options.splits = [50, 150], 2
+        options.rows, options.splits = sized(options, None, ([50, 150], 2), ([20], 1))
     kept = Kept(options.keep)
     found: dict[str, Any] = {"splits": options.splits}
     for (name, in_blocks), prefix in PREFIX.items():
         readings = DATA[name]().first(6) if options.quick else DATA[name]()
         figures = likelihoods(readings, in_blocks, options, kept)
         found.update((f"{prefix}{key}", value) for key, value in figures.items())
-    n, seeds = (500, 1) if options.quick else (10_000, options.splits)
+    n, seeds = sized(options, (10_000, options.splits), (500, 1), (60, 1))
     found.update((f"switching_{key}", value) for key, value in switching_trees(n, seeds, kept).items())
     CONSOLE.print("The dense model's likelihoods are estimates; where it is as high as its bound, only that is known.")
     if options.plot:

@@ -8,7 +8,6 @@ collecting garbage, told after each tenth of the calls; growth is that of the la
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -19,6 +18,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from support import BenchmarkParser, sized
 
 import relcrf
 
@@ -42,11 +42,10 @@ def soaked(call: Callable[[int], object], calls: int) -> tuple[list[float], floa
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = BenchmarkParser(__doc__, quick="500 calls")
     parser.add_argument("--calls", type=int, default=10_000, help="of each, at least 10")
-    parser.add_argument("--quick", action="store_true", help="500 calls")
     chosen = parser.parse_args()
-    calls = 500 if chosen.quick else chosen.calls
+    calls = sized(chosen, chosen.calls, 500, 10)
     model, data = relcrf.datasets.load("web")
     fit = model.fit(data, max_iterations=20)
     with tempfile.TemporaryDirectory() as folder:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,10 +23,12 @@ from rich.console import Console
 from rich.table import Table
 from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import minimum_spanning_tree
+from support import BenchmarkParser, in_fresh_process, sized, status_bytes
 
 from relcrf.structure.spanning_forest import maximum_spanning_forest
 
 CASES = {"a tenth": (100_000, 1_000_000), "sparse": (1_000_000, 10_000_000), "dense": (4_500, 10_000_000)}
+SMALLEST = {"a tenth": (1_000, 2_000), "sparse": (10_000, 20_000), "dense": (150, 10_000)}
 
 
 def simple_graph(rng: np.random.Generator, n_nodes: int, n_edges: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,21 +75,15 @@ def timed(work: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - start, found
 
 
-def memory(name: str) -> int:
-    """A line of this process's status, in bytes."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(name)))
-
-
 def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
     """Median seconds of CPU of relcrf and of SciPy from the edge list and from a matrix, one after the other."""
     edges, weight = simple_graph(np.random.default_rng(n_nodes), n_nodes, n_edges)
     maximum_spanning_forest(2, edges[:0], weight[:0])  # compiles, or reads what is compiled
     ctypes.CDLL(None).malloc_trim(0)  # what making the graph took and gave back is not to hide what comes now
-    before = memory("VmRSS")
+    before = status_bytes("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is used now
     chosen = maximum_spanning_forest(n_nodes, edges, weight)
-    peak = memory("VmHWM") - before
+    peak = status_bytes("VmHWM") - before
     ours, theirs, built = [], [], []
     for _ in range(rounds):
         seconds, chosen = timed(lambda: maximum_spanning_forest(n_nodes, edges, weight))
@@ -109,16 +103,6 @@ def measure(n_nodes: int, n_edges: int, rounds: int) -> dict[str, float]:
     }
 
 
-def run(name: str, rounds: int) -> dict[str, float]:
-    """`measure` in a fresh process."""
-    command = [sys.executable, __file__, "--measure", name, "--rounds", str(rounds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def same_as_in_books(n_nodes: int, n_edges: int) -> bool:
     """Whether relcrf takes the very edges of `kruskal` where edges are parallel, loops and of equal weights."""
     rng = np.random.default_rng(0)
@@ -128,26 +112,28 @@ def same_as_in_books(n_nodes: int, n_edges: int) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="one round, and a smaller last check")
     parser.add_argument("--rounds", type=int, default=5, help="of each, one after the other; the median counts")
-    parser.add_argument("--quick", action="store_true", help="one round, and a smaller last check")
     parser.add_argument("--measure", choices=CASES, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    cases = sized(options, CASES, CASES, SMALLEST)
     if options.measure:
-        print(json.dumps(measure(*CASES[options.measure], options.rounds)))
+        print(json.dumps(measure(*cases[options.measure], options.rounds)))
         return
     console = Console()
     columns = ("nodes", "edges", "relcrf", "SciPy", "matrix given", "ratio", "memory")
     table = Table(*columns, title="CPU in ns an edge; memory over that of the edges")
     found = {}
-    for name, (n_nodes, n_edges) in CASES.items():
+    for name, (n_nodes, n_edges) in cases.items():
         console.print(f"{name}: {n_nodes:,} nodes, {n_edges:,} edges")
-        row = found[name] = run(name, 1 if options.quick else options.rounds)
+        rounds = 1 if options.quick else options.rounds
+        size = ("--smallest",) if options.smallest else ()
+        row = found[name] = in_fresh_process(__file__, "--measure", name, "--rounds", rounds, *size)
         each = [f"{row[k] / n_edges * 1e9:.1f}" for k in ("relcrf", "scipy", "scipy_prebuilt")]
         ratio = f"{row['scipy'] / row['relcrf']:.1f}"
         table.add_row(f"{n_nodes:,}", f"{n_edges:,}", *each, ratio, f"{row['peak_over_edges']:.2f}")
     console.print(table)
-    same = same_as_in_books(2_000, 100_000 if options.quick else 1_000_000)
+    same = same_as_in_books(2_000, sized(options, 1_000_000, 100_000, 1_000))
     console.print(f"parallel edges, loops and equal weights: {'the' if same else 'NOT the'} edges of a stable sort")
     result = {
         "ratio_scipy": found["sparse"]["scipy"] / found["sparse"]["relcrf"],

@@ -9,7 +9,6 @@ with an executor killed. The overhead is that of an evaluation that computes not
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf import api
@@ -43,16 +43,16 @@ from relcrf.grounding.ground import prepare
 from relcrf.grounding.lower import lower_template
 from relcrf.learning.lbfgs import State
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "datasets"))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "support"))
 from checksum import checksum
 from executor_processes import executor_pids, gone
+
+sys.path.insert(0, str(ROOT / "datasets"))
 from web import make_web
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROOT = Path(__file__).resolve().parent.parent
 SHARD_MEMORY = 10_000_000
 """Bytes of a worker: small, so that there are many shards."""
 KILL_AT = 4
@@ -142,13 +142,12 @@ def say(name: str, learnt: Learnt) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="4 iterations, 2,000 pages")
     parser.add_argument("--iterations", type=int, default=20, help="of each of the two optimisations")
     parser.add_argument("--pages", type=int, default=50_000)
-    parser.add_argument("--quick", action="store_true", help="4 iterations, 2,000 pages")
     options = parser.parse_args()
     if options.quick:
-        options.iterations, options.pages = 4, 2_000
+        options.iterations, options.pages = sized(options, None, (4, 2_000), (4, 200))
 
     try:
         demand_spark()

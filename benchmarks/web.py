@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from support import ROOT, BenchmarkParser, in_fresh_process, peak_mib, sized
 
 
 def measure(folder: Path, memory: str) -> dict[str, float]:
@@ -32,10 +31,7 @@ def measure(folder: Path, memory: str) -> dict[str, float]:
     fit = api.fit(model, grounding, "ess", hidden=hidden)
     found = api.predict(fit, grounding, hidden=hidden)
     accuracy = found.score(among=hidden).accuracy
-    cpu = time.process_time() - start_cpu
-    # The peak of this process alone: `ru_maxrss` would count the one that started it, which made the tables.
-    status = Path("/proc/self/status").read_text().splitlines()
-    peak = int(next(line.split()[1] for line in status if line.startswith("VmHWM"))) / 1024
+    cpu, peak = time.process_time() - start_cpu, peak_mib()
     local = api.fit(model, grounding, "local", hidden=hidden)
     return {
         "pages": len(grounding.states),
@@ -51,21 +47,10 @@ def measure(folder: Path, memory: str) -> dict[str, float]:
     }
 
 
-def run(folder: Path, memory: str) -> dict[str, float]:
-    """`measure` in a fresh process."""
-    command = [sys.executable, __file__, "--measure", str(folder), "--memory", memory]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        sys.exit(done.stderr)
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = BenchmarkParser(__doc__, quick="20,000 pages")
     parser.add_argument("--pages", type=int, default=100_000)
     parser.add_argument("--memory", default="500MB", help="limit of DuckDB's buffers")
-    parser.add_argument("--quick", action="store_true", help="20,000 pages")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:
@@ -74,14 +59,18 @@ def main() -> None:
     sys.path.insert(0, str(ROOT / "datasets"))
     from web import make_web
 
-    pages = 20_000 if options.quick else options.pages
+    pages = sized(options, options.pages, 20_000, 200)
     results = []
     with tempfile.TemporaryDirectory() as folder:
+
+        def run(size: int) -> dict[str, float]:
+            return in_fresh_process(__file__, "--measure", Path(folder) / str(size), "--memory", options.memory)
+
         for size in (pages // 10, pages):
             make_web(Path(folder) / str(size), size)
-        run(Path(folder) / str(pages // 10), options.memory)  # compiles the kernels, if they are not cached
+        run(pages // 10)  # compiles the kernels, if they are not cached
         for size in (pages // 10, pages):
-            results.append(run(Path(folder) / str(size), options.memory))
+            results.append(run(size))
             print("  ".join(f"{k} {v:,.3f}" if isinstance(v, float) else f"{k} {v:,}" for k, v in results[-1].items()))
     small, large = results
     large["growth_10x"] = large["cpu_seconds"] / small["cpu_seconds"]

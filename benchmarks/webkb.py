@@ -10,22 +10,19 @@ page's words, and where the inner folds say so also the words of the pages that 
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 from collective import Fold, compare, side_by_side
+from support import ROOT, BenchmarkParser, sized
 
 import relcrf
 from relcrf.evaluation.splits import split_by
 from relcrf.model.spec import ModelSpec, Template
 
-ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "datasets"))
-
-from real import webkb  # noqa: E402
+from real import webkb
 
 
 def models() -> dict[str, relcrf.Model]:
@@ -40,8 +37,7 @@ def models() -> dict[str, relcrf.Model]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="nothing is chosen, a looser optimum")
+    parser = BenchmarkParser(__doc__, quick="nothing is chosen, a looser optimum")
     options = parser.parse_args()
     tables = webkb()
     runs = [(suffix, model, model.ground(relcrf.Dataset(tables))) for suffix, model in models().items()]
@@ -60,8 +56,17 @@ def main() -> None:
         "neighbours' words": side_by_side(words, links @ words, links.T @ words),
     }
     label = tables["page"]["category"].to_numpy()
-    settings = {"tolerance": 1e-3} if options.quick else {}
-    compare(runs, folds, lambda known: features, label, title="WebKB", choose=not options.quick, **settings)
+    settings = sized(options, {}, {"tolerance": 1e-3}, {"max_iterations": 2})
+    n_models, n_folds = sized(options, (None, None), (None, None), (1, 1))
+    compare(
+        runs[:n_models],
+        folds[:n_folds],
+        lambda known: features,
+        label,
+        title="WebKB",
+        choose=not options.quick,
+        **settings,
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,75 @@
+"""Every benchmark starts, and at its smallest size ends in one JSON object with the keys that it promises."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+SHARED = {"collective", "support"}
+BENCHMARKS = sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in SHARED)
+NEED_DATA = {"animals_nations", "choosing", "classical", "cora", "sensors", "webkb"}
+KEYS = {
+    "bp_adjoint": "ratio_torch ratio_jax gradient_difference",
+    "chain": "ratio_crfsuite_k5 ratio_crfsuite_k25 loss_difference",
+    "diagnostics": "mutations one_diagnostic_share right_line_share tracebacks",
+    "edge_grafting": "edges first-hit features time_share_best_choice",
+    "forest": "ratio_numpy_k5 ratio_torch_k5 ratio_pgmax_k5 ratio_pgmpy_k5 ratio_numpy_k25 ratio_two_cores "
+    "ratio_max_over_sum",
+    "gated": "pareto_gated pareto_static pareto_l1 ungated bayes",
+    "grounding": "cpu_over_sql peak_over_arrays out_of_core_peak_over_written bytes_per_pair_factor bytes_per_unary "
+    "guard_share",
+    "induction": "ratio_scipy_product ratio_dense_product ratio_dense_gradient peak_mib_100k_states",
+    "language": "lines_per_second import_ratio",
+    "loopy": "ratio_pgmax_k2 ratio_pgmax_k5 ratio_pgmax_k10 ratio_libdai_residual",
+    "pseudo_likelihood": "ratio_dense_200 ratio_dense_600 ratio_counts ratio_saga",
+    "sensors": "rows ess ess_regularised chow_liu dense",
+    "spanning_forest": "ratio_scipy ratio_scipy_dense",
+    "spark": "weight_difference checksums_equal survived_kill overhead_seconds_per_iteration",
+    "web": "pages seconds_ground seconds_learn seconds_infer peak_mib accuracy_local accuracy growth_10x",
+    "webkb": "local ess ess_max_margin dense svm",
+    "cora": "local ess ess_max_margin dense svm",
+}
+"""Keys at the top level; benchmarks of several data sets have one object for each instead."""
+
+HELP = """
+import contextlib, io, runpy, sys
+folder, *names = sys.argv[1:]
+sys.path.insert(0, folder)
+for name in names:
+    sys.argv[:] = [name, "--help"]
+    shown = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(shown):
+            runpy.run_path(f"{folder}/{name}.py", run_name="__main__")
+    except SystemExit as end:
+        assert end.code in (None, 0), name
+    else:
+        raise AssertionError(f"{name} does not end after --help")
+    assert "--quick" in shown.getvalue() and "--smallest" not in shown.getvalue(), name
+"""
+
+
+def test_every_benchmark_has_help():
+    """In one process, which imports what they need once."""
+    done = subprocess.run(
+        [sys.executable, "-c", HELP, str(FOLDER), *BENCHMARKS], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_smallest_size(name, request, tmp_path):
+    if name in NEED_DATA and "RELCRF_DATA" not in os.environ:
+        pytest.skip("RELCRF_DATA names no real data")
+    if name == "spark":
+        request.getfixturevalue("spark_installed")
+    command = [sys.executable, str(FOLDER / f"{name}.py"), "--smallest"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found and set(KEYS.get(name, "").split()) <= set(found)

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -131,7 +132,7 @@ def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, tim
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
-        executor.map_reduce(nothing, shards, np.zeros(n_weights))
+        executor.map_reduce(partial(nothing, weights=np.zeros(n_weights)), shards)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 

@@ -6,8 +6,9 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import Lbfgs, State
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, curvature, penalised
 from relcrf.learning.moments import Moments, label_moments
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -101,9 +104,28 @@ class Problem:
             )
         return graph
 
-    def sum_of(self, part: AbstractPart) -> AbstractSum:
-        """A likelihood over the whole problem."""
-        return WholeSum(part.likelihood(self))
+    def map_reduce(self, function: Callable[[Problem], T]) -> T:
+        """Return the sum of a function over the pieces of the problem; a problem in memory is one piece.
+
+        Args:
+            function: picklable, as pieces may be in other processes; returns a number, an array or a tuple of them.
+        """
+        return function(self)
+
+    def likelihood(self, part: AbstractPart) -> AbstractLikelihood:
+        """Return the likelihood of this piece alone; the last one is kept, as an optimiser evaluates it many times."""
+        if part not in self._likelihoods:
+            self._likelihoods.clear()
+            self._likelihoods[part] = part.likelihood(self)
+        return self._likelihoods[part]
+
+    @cached_property
+    def _likelihoods(self) -> dict[AbstractPart, AbstractLikelihood]:
+        return {}
+
+    def sum_of(self, part: AbstractPart) -> TotalLikelihood:
+        """Return a likelihood over the whole problem."""
+        return TotalLikelihood(self, part)
 
     def share(self, vector: np.ndarray) -> Vector:
         """A vector that parts of the problem can refer to."""
@@ -155,49 +177,47 @@ class AbstractPart(ABC):
         return None
 
 
-class AbstractSum(ABC):
-    """A likelihood of a problem, however many pieces it is in."""
-
-    @abstractmethod
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient at weights of shape (layout.size,)."""
-
-    @abstractmethod
-    def curvature(self) -> np.ndarray:
-        """An upper estimate of the diagonal of its Hessian, shape (layout.size,)."""
-
-    @abstractmethod
-    def sizes(self) -> tuple[int, int]:
-        """Numbers of nodes and of edges."""
-
-    @abstractmethod
-    def label_moments(self, weights: np.ndarray) -> np.ndarray:
-        """Of a likelihood of all nodes together what `learning.moments.label_moments` gives, shape (2 * layout.size,)."""
-
-
 @dataclass(frozen=True)
-class WholeSum(AbstractSum):
-    """A likelihood in one piece."""
+class TotalLikelihood:
+    """A likelihood of a problem, however many pieces it is in: an objective."""
 
-    objective: AbstractLikelihood
+    problem: Problem
+    part: AbstractPart
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        return self.objective(weights)
+        """Return value and gradient at weights of shape (layout.size,)."""
+        return self.problem.map_reduce(partial(_evaluated, part=self.part, weights=weights))
 
     def curvature(self) -> np.ndarray:
-        return curvature(self.objective.graph)
+        """Return an upper estimate of the diagonal of the Hessian, shape (layout.size,)."""
+        return self.problem.map_reduce(partial(_curvature, part=self.part))
 
     def sizes(self) -> tuple[int, int]:
-        return self.objective.graph.n_nodes, self.objective.graph.n_edges
+        """Return the numbers of nodes and of edges."""
+        return self.problem.map_reduce(partial(_sizes, part=self.part))
 
-    def label_moments(self, weights: np.ndarray) -> np.ndarray:
-        return label_moments(require_joint(self.objective), weights)
+    def label_moments(self, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what `learning.moments.label_moments` returns, for a likelihood of all nodes together."""
+        return self.problem.map_reduce(partial(_label_moments, part=self.part, weights=weights))
 
 
-def require_joint(likelihood: AbstractLikelihood) -> AbstractJointLikelihood:
-    """The same; of another kind there are no moments."""
+def _evaluated(piece: Problem, part: AbstractPart, weights: np.ndarray) -> tuple[float, np.ndarray]:
+    return piece.likelihood(part)(weights)
+
+
+def _curvature(piece: Problem, part: AbstractPart) -> np.ndarray:
+    return curvature(piece.likelihood(part).graph)
+
+
+def _sizes(piece: Problem, part: AbstractPart) -> tuple[int, int]:
+    graph = piece.likelihood(part).graph
+    return graph.n_nodes, graph.n_edges
+
+
+def _label_moments(piece: Problem, part: AbstractPart, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    likelihood = piece.likelihood(part)
     assert isinstance(likelihood, AbstractJointLikelihood)
-    return likelihood
+    return label_moments(likelihood, weights)
 
 
 class Monitor:
@@ -362,7 +382,7 @@ class AbstractBackend(ABC):
 def maximise_likelihood(
     stage: str,
     layout: WeightLayout,
-    objective: AbstractSum,
+    objective: TotalLikelihood,
     optimiser: Lbfgs,
     l2: float,
     start: Callable[[], np.ndarray],
@@ -390,13 +410,13 @@ def maximise_likelihood(
     return optimiser.minimise(evaluate, state, lambda state: monitor.step(stage, state, optimiser.max_iterations))
 
 
-def moments_at(objective: AbstractSum, layout: WeightLayout, state: State, l2: float) -> Moments:
+def moments_at(objective: TotalLikelihood, layout: WeightLayout, state: State, l2: float) -> Moments:
     """The moments where `maximise_likelihood` has ended; the gradient that it has ended with tells those of the model.
 
     Args:
         objective: of a likelihood of all nodes together.
         l2: as it was there.
     """
-    empirical, variance = np.split(objective.label_moments(state.point), 2)
+    empirical, variance = objective.label_moments(state.point)
     apart = np.where(layout.learned(), state.gradient - layout.l2(l2) * state.point, np.nan)
     return Moments(empirical, empirical + apart, variance)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -26,19 +27,7 @@ from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import AbstractJointLikelihood
 from relcrf.structure.conditional_chow_liu import EdgeRule
-from relcrf.structure.edge_kinds import JointCounts, edge_values, information
-
-
-@dataclass(frozen=True)
-class Counts(AbstractPart):
-    """How often pairs have which states."""
-
-    backend: str
-    k: int
-
-    def likelihood(self, problem: Problem) -> JointCounts:
-        graph = problem.reduced(self.backend)
-        return JointCounts(graph, problem.states[graph.variables], self.k)
+from relcrf.structure.edge_kinds import edge_values, information, joint_counts
 
 
 def label_information(problem: Problem, backend: str) -> np.ndarray:
@@ -51,9 +40,13 @@ def label_information(problem: Problem, backend: str) -> np.ndarray:
         message = f"backend '{backend}' counts the states of pairs here, and those of latent attributes are not known"
         raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))
-    shape = sum(block.n_features for block in layout.blocks) * k * k
-    _, counts = problem.sum_of(Counts(backend, k))(np.zeros(shape))
+    counts = problem.map_reduce(partial(_joint_counts, backend=backend, k=k))
     return information(counts, layout, k, {group.block: group.features.n_blocks for group in problem.graph.groups})
+
+
+def _joint_counts(piece: Problem, backend: str, k: int) -> np.ndarray:
+    graph = piece.reduced(backend)
+    return joint_counts(graph, piece.states[graph.variables], k)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -34,7 +35,7 @@ from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikeliho
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
 from relcrf.structure.conditional_chow_liu import EdgeRule, KindFigures, edge_information
-from relcrf.structure.edge_kinds import KindCounts
+from relcrf.structure.edge_kinds import kind_counts
 
 
 @dataclass(frozen=True)
@@ -94,15 +95,8 @@ class OnStructure(AbstractPart):
         return exact_likelihood(graph, problem.states[graph.variables], known, width=self.rule.width)
 
 
-@dataclass(frozen=True)
-class Kinds(AbstractPart):
-    """How many edges of a graph are of each kind."""
-
-    of: Pairs | OnStructure
-
-    def likelihood(self, problem: Problem) -> KindCounts:
-        graph = self.of.graph(problem)
-        return KindCounts(graph, problem.states[graph.variables])
+def _kind_counts(piece: Problem, part: Pairs | OnStructure) -> np.ndarray:
+    return kind_counts(part.graph(piece))
 
 
 @dataclass(frozen=True)
@@ -181,6 +175,7 @@ class EssBackend(AbstractBackend):
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
         layout, optimiser = problem.graph.layout, Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         pairs = problem.sum_of(Pairs(self.name))
+        nodes, edges = pairs.sizes()
         structure = maximise_likelihood(
             "structure", layout, pairs, optimiser, self.l2, lambda: problem.start(self.seed), monitor
         )
@@ -188,15 +183,14 @@ class EssBackend(AbstractBackend):
         if self.pooling:
             vectors["label_information"] = label_information(problem, self.name)
         if self.least_share:
-            (_, chosen), (_, candidates) = (
-                problem.sum_of(Kinds(part))(layout.initial())
+            chosen, candidates = (
+                problem.map_reduce(partial(_kind_counts, part=part))
                 for part in (self._on_structure(problem, vectors), Pairs(self.name))
             )
             vectors["share"] = chosen / np.maximum(candidates, 1.0)
         sharpness = self.sharpness if margin else 0.0
         structured = problem.sum_of(replace(self._on_structure(problem, vectors), sharpness=sharpness))
         weights = maximise_likelihood("weights", layout, structured, optimiser, self.l2, structure.point.copy, monitor)
-        nodes, edges = pairs.sizes()
         return Learned(
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),

@@ -76,7 +76,7 @@ class IpfBackend(AbstractBackend):
 
         state = fitting.minimise(evaluate, state, observe)
         verdict = likelihood.method(graph.scopes).marginals(graph.potentials(state.point)).verdict
-        counted = np.split(label_moments(likelihood, state.point), 2)
+        _, variance = label_moments(likelihood, state.point)
         return Learned(
             {"weights": state.point},
             (("weights", state),),
@@ -90,7 +90,7 @@ class IpfBackend(AbstractBackend):
                 if verdict.status == "exact"
                 else f"approximate, and so is the fit: {verdict}",
             },
-            moments=Moments(observed, np.where(learned, state.gradient + target, np.nan), counted[1]),
+            moments=Moments(observed, np.where(learned, state.gradient + target, np.nan), variance),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:

@@ -6,12 +6,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, AbstractPart, AbstractSum, Inferred, Problem, Vector, require_joint
+from relcrf.backends.base import AbstractBackend, Inferred, Problem, Vector
 from relcrf.backends.registry import make
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
@@ -19,9 +20,9 @@ from relcrf.execution.base import AbstractExecutor
 from relcrf.graph.reduction import Role
 from relcrf.graph.shards import SHARD_FACTORS, cut, load_shard
 from relcrf.inference.result import Verdict
-from relcrf.learning.likelihood import AbstractLikelihood, curvature
-from relcrf.learning.moments import label_moments
 from relcrf.settings import names_of
+
+T = TypeVar("T")
 
 FACTOR_BYTES = 300
 """What a factor takes while its shard is at work, about: its edge, its terms and its tables."""
@@ -41,8 +42,10 @@ class ShardedProblem(Problem):
     folder: Path = field(kw_only=True)
     keep: int = field(kw_only=True, default=1)
 
-    def sum_of(self, part: AbstractPart) -> AbstractSum:
-        return _ShardedSum(self, part)
+    def map_reduce(self, function: Callable[[Problem], T]) -> T:
+        if not self.shards:
+            return function(Problem(self.graph, np.full_like(self.roles, Role.ABSENT), self.states))
+        return self.executor.map_reduce(partial(_on_piece, function=function, keep=self.keep), self.shards)
 
     def share(self, vector: np.ndarray) -> Vector:
         number = len(list(self.folder.glob("vector*.npy")))
@@ -82,7 +85,7 @@ def infer(problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[st
     named = tuple(sorted((name, problem.share(vector)) for name, vector in vectors.items()))
     settings = {name: getattr(backend, name) for name in names_of(type(backend))}
     task = _Infer(backend.name, tuple(sorted(settings.items())), named)
-    answers = problem.executor.map(task, problem.shards, np.empty(0))
+    answers = problem.executor.map(task, problem.shards)
     variables = np.flatnonzero(problem.roles == Role.FREE)
     state_start = offsets(problem.graph.cardinality[variables])
     marginals, states = np.empty(int(state_start[-1])), np.empty(len(variables), dtype=np.int32)
@@ -115,99 +118,23 @@ def require_pieces(backend: AbstractBackend) -> None:
 
 def release() -> None:
     """Forgets the shards that this process has at work."""
-    _at_work.clear()
+    _pieces.clear()
 
 
-@dataclass(frozen=True)
-class _ShardedSum(AbstractSum):
-    """A likelihood in pieces."""
-
-    problem: ShardedProblem
-    part: AbstractPart
-
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        problem = self.problem
-        return problem.executor.map_reduce(_Evaluate(self.part, problem.keep), problem.shards, weights)
-
-    def curvature(self) -> np.ndarray:
-        problem = self.problem
-        nothing = np.zeros(problem.graph.layout.size)
-        return problem.executor.map_reduce(_Curvature(self.part, problem.keep), problem.shards, nothing)[1]
-
-    def label_moments(self, weights: np.ndarray) -> np.ndarray:
-        problem, task = self.problem, _LabelMoments(self.part, self.problem.keep)
-        # A sum is as long as what is given for weights.
-        return problem.executor.map_reduce(task, problem.shards, np.tile(weights, 2))[1]
-
-    def sizes(self) -> tuple[int, int]:
-        problem = self.problem
-        found = problem.executor.map(_Sizes(self.part, problem.keep), problem.shards, np.empty(0))
-        return sum(nodes for nodes, _ in found), sum(edges for _, edges in found)
+_pieces: OrderedDict[Path, Problem] = OrderedDict()
+"""The shards that this process has at work, the latest used last."""
 
 
-_at_work: OrderedDict[tuple[AbstractPart, Path], AbstractLikelihood] = OrderedDict()
-"""The likelihoods of shards that this process has made, the latest used last."""
-
-
-def _likelihood(part: AbstractPart, path: Path, keep: int) -> AbstractLikelihood:
-    known = _at_work.pop((part, path), None)
-    if known is None:
-        while len(_at_work) >= keep:
-            _at_work.popitem(last=False)
-        known = part.likelihood(_piece(path))
-    _at_work[part, path] = known
-    return known
-
-
-def _piece(path: Path) -> Problem:
-    loaded = load_shard(path)
-    return Problem(loaded.graph, loaded.roles, loaded.states)
-
-
-@dataclass(frozen=True)
-class _Evaluate:
-    """Value and gradient of a shard's likelihood."""
-
-    part: AbstractPart
-    keep: int
-
-    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        return _likelihood(self.part, shard, self.keep)(weights)
-
-
-@dataclass(frozen=True)
-class _Curvature:
-    """The curvature of a shard's likelihood, in the place of a gradient."""
-
-    part: AbstractPart
-    keep: int
-
-    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        return 0.0, curvature(_likelihood(self.part, shard, self.keep).graph)
-
-
-@dataclass(frozen=True)
-class _LabelMoments:
-    """The moments of a shard's labels, in the place of a gradient; the weights are given twice."""
-
-    part: AbstractPart
-    keep: int
-
-    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        likelihood = require_joint(_likelihood(self.part, shard, self.keep))
-        return 0.0, label_moments(likelihood, weights[: len(weights) // 2])
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """Numbers of nodes and of edges of a shard."""
-
-    part: AbstractPart
-    keep: int
-
-    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[int, int]:
-        graph = _likelihood(self.part, shard, self.keep).graph
-        return graph.n_nodes, graph.n_edges
+def _on_piece(shard: Path, function: Callable[[Problem], T], keep: int) -> T:
+    """Return what a function returns for a shard, which stays at work until `keep` others have been."""
+    piece = _pieces.pop(shard, None)
+    if piece is None:
+        while len(_pieces) >= keep:
+            _pieces.popitem(last=False)
+        loaded = load_shard(shard)
+        piece = Problem(loaded.graph, loaded.roles, loaded.states)
+    _pieces[shard] = piece
+    return function(piece)
 
 
 @dataclass(frozen=True)
@@ -220,7 +147,7 @@ class _Infer:
     settings: tuple[tuple[str, Any], ...]
     vectors: tuple[tuple[str, Vector], ...]
 
-    def __call__(self, shard: Path, weights: np.ndarray) -> tuple[float, Verdict]:
+    def __call__(self, shard: Path) -> tuple[float, Verdict]:
         loaded = load_shard(shard)
         system = make(self.backend, **dict(self.settings))
         vectors = {name: vector.get() for name, vector in self.vectors}

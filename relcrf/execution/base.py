@@ -1,6 +1,6 @@
 """What every executor does with shards, and what is asked of the work.
 
-A shard is a folder that the worker opens itself: what travels is its path, the weights, and the answer.
+A shard is a folder that the worker opens itself: what travels is its path, the task, and the answer.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-import numpy as np
-
 from relcrf.execution.summation import Node, joined, total
 
 Result_co = TypeVar("Result_co", covariant=True)
@@ -23,17 +21,17 @@ T = TypeVar("T")
 class Task(Protocol[Result_co]):
     """Work on one shard: picklable, and importable by name where it is to run, so no lambda and nothing of `__main__`.
 
-    The weights are read only, of shape (n_weights,) and type float64. A task may keep what it has loaded in a cache of its
-    module: an executor gives the same shards to the same worker where it can.
+    A task may keep what it has loaded in a cache of its module: an executor gives the same shards to the same worker where
+    it can. `functools.partial` gives it arguments, such as weights.
     """
 
-    def __call__(self, shard: Path, weights: np.ndarray) -> Result_co: ...
+    def __call__(self, shard: Path) -> Result_co: ...
 
 
 class Work(Protocol[T]):
     """Work on a run of consecutive shards, of which the first stands at position `start` of all."""
 
-    def __call__(self, start: int, shards: Sequence[Path], weights: np.ndarray) -> list[T]: ...
+    def __call__(self, start: int, shards: Sequence[Path]) -> list[T]: ...
 
 
 class AbstractExecutor(ABC):
@@ -42,26 +40,24 @@ class AbstractExecutor(ABC):
     A task's exception comes back as itself, with a note that names the shard.
     """
 
-    def map_reduce(
-        self, task: Task[tuple[float, np.ndarray]], shards: Sequence[Path], weights: np.ndarray
-    ) -> tuple[float, np.ndarray]:
-        """The sum of a value and its gradient over the shards: the same bits for every executor and number of workers.
+    def map_reduce(self, task: Task[T], shards: Sequence[Path]) -> T:
+        """Return the sum of the task's results over the shards: the same bits for every executor and number of workers.
 
         Args:
-            task: gives a value and a gradient of the shape of the weights, which it does not change afterwards.
-            weights: shape (n_weights,), float64.
+            task: returns a number, an array or a tuple of them, of the same shapes for every shard, and does not change it
+                afterwards.
 
-        Returns:
-            Value and gradient, shape (n_weights,). Zeros where there is no shard.
+        Raises:
+            ValueError: where there is no shard, or shapes differ.
         """
-        return total(self._spread(_Sums(task), shards, weights), len(weights))
+        return total(self._spread(_Sums(task), shards))
 
-    def map(self, task: Task[T], shards: Sequence[Path], weights: np.ndarray) -> list[T]:
-        """The task's results in the order of the shards; they are pickled, so small ones, such as a file's name."""
-        return list(self._spread(_Results(task), shards, weights))
+    def map(self, task: Task[T], shards: Sequence[Path]) -> list[T]:
+        """Return the task's results in the order of the shards; they are pickled, so small ones, such as a file's name."""
+        return list(self._spread(_Results(task), shards))
 
     @abstractmethod
-    def _spread(self, work: Work[T], shards: Sequence[Path], weights: np.ndarray) -> Iterator[T]:
+    def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
         """Does the work on consecutive runs of shards, of any lengths; the answers in the order of the shards."""
 
     def close(self) -> None:
@@ -89,45 +85,25 @@ class _Results(Generic[T]):
 
     task: Task[T]
 
-    def __call__(self, start: int, shards: Sequence[Path], weights: np.ndarray) -> list[T]:
-        return list(_results(self.task, shards, weights))
+    def __call__(self, start: int, shards: Sequence[Path]) -> list[T]:
+        return list(_results(self.task, shards))
 
 
 @dataclass(frozen=True)
-class _Sums:
+class _Sums(Generic[T]):
     """The work of `map_reduce`."""
 
-    task: Task[tuple[float, np.ndarray]]
+    task: Task[T]
 
-    def __call__(self, start: int, shards: Sequence[Path], weights: np.ndarray) -> list[Node]:
-        results = enumerate(_results(self.task, shards, weights), start)
-        return joined(_leaf(position, *result, weights) for position, result in results)
-
-
-def _leaf(position: int, value: float, gradient: np.ndarray, weights: np.ndarray) -> Node:
-    if gradient.shape != weights.shape:
-        raise ValueError(f"the gradient has shape {gradient.shape}, and the weights {weights.shape}")
-    return Node(position, 1, value, gradient)
+    def __call__(self, start: int, shards: Sequence[Path]) -> list[Node[T]]:
+        return joined(Node(position, 1, result) for position, result in enumerate(_results(self.task, shards), start))
 
 
-def _results(task: Task[T], shards: Sequence[Path], weights: np.ndarray) -> Iterator[T]:
+def _results(task: Task[T], shards: Sequence[Path]) -> Iterator[T]:
     for shard in shards:
-        with _Naming(shard):
-            result = task(shard, weights)
+        try:
+            result = task(shard)
+        except BaseException as error:
+            error.add_note(f"in shard {shard}")
+            raise
         yield result
-
-
-@dataclass(frozen=True)
-class _Naming:
-    """Adds the shard to what is raised within."""
-
-    shard: Path
-
-    def __enter__(self) -> None:
-        return
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if error is not None:
-            error.add_note(f"in shard {self.shard}")

@@ -13,8 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor, T, Work, consecutive
 from relcrf.execution.environment import ONE_THREAD, environment
@@ -43,11 +41,11 @@ class PoolExecutor(AbstractExecutor):
             raise UsageError(Diagnostic("E362", message, hint="give 1 or more; the number of cores is a good choice"))
         self._workers = [_Worker() for _ in range(workers)]
 
-    def _spread(self, work: Work[T], shards: Sequence[Path], weights: np.ndarray) -> Iterator[T]:
+    def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
         runs = [(run.start, shards[run.start : run.stop]) for run in consecutive(len(shards), len(self._workers))]
         deaths = [0] * len(runs)
         answers: list[list[T]] = [[] for _ in runs]
-        pending = {self._workers[k].submit(work, *run, weights): k for k, run in enumerate(runs)}
+        pending = {self._workers[k].submit(work, *run): k for k, run in enumerate(runs)}
         while pending:
             done, _ = wait(pending, return_when=FIRST_COMPLETED)
             for future in done:
@@ -59,7 +57,7 @@ class PoolExecutor(AbstractExecutor):
                     self._workers[k].close()
                     if deaths[k] > MAX_DEATHS:
                         raise UsageError(_deaths(deaths[k], runs[k][1])) from None
-                    pending[self._workers[k].submit(work, *runs[k], weights)] = k
+                    pending[self._workers[k].submit(work, *runs[k])] = k
         for answer in answers:
             yield from answer
 
@@ -77,13 +75,13 @@ class _Worker:
         self._pid: Future[int] = Future()
         self._answer: Future[Any] = Future()
 
-    def submit(self, work: Work[T], start: int, shards: Sequence[Path], weights: np.ndarray) -> Future[list[T]]:
+    def submit(self, work: Work[T], start: int, shards: Sequence[Path]) -> Future[list[T]]:
         """The answer to come. A process that has died since its last work is replaced."""
         try:
-            self._answer = self._running().submit(work, start, shards, weights)
+            self._answer = self._running().submit(work, start, shards)
         except BrokenProcessPool:
             self.close()
-            self._answer = self._running().submit(work, start, shards, weights)
+            self._answer = self._running().submit(work, start, shards)
         return self._answer
 
     def _running(self) -> ProcessPoolExecutor:

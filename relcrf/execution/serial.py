@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from relcrf.execution.base import AbstractExecutor, T, Work
 
 
 class SerialExecutor(AbstractExecutor):
     """Needs nothing and starts nothing."""
 
-    def _spread(self, work: Work[T], shards: Sequence[Path], weights: np.ndarray) -> Iterator[T]:
-        yield from work(0, shards, weights)
+    def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
+        yield from work(0, shards)

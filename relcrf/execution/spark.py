@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.execution.base import AbstractExecutor, T, Work, consecutive
 from relcrf.execution.spark_session import reasons
@@ -19,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class SparkExecutor(AbstractExecutor):
-    """Sends paths and weights to the executors of a session, and nothing else; each opens the shards itself.
+    """Sends paths and the task to the executors of a session, and nothing else; each opens the shards itself.
 
     So the paths must mean the same folders everywhere: on a cluster that is a file system that all its machines have. What an
     executor that dies has had is done again by another; that is Spark's own work.
@@ -36,14 +34,14 @@ class SparkExecutor(AbstractExecutor):
         self._shards: list[Path] = []
         self._runs: RDD[tuple[int, list[Path]]] | None = None
 
-    def _spread(self, work: Work[T], shards: Sequence[Path], weights: np.ndarray) -> Iterator[T]:
+    def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
         runs = self._dealt(list(shards))
-        broadcast = self._context.broadcast(weights)
+        broadcast = self._context.broadcast(work)
         try:
-            answers = runs.mapPartitions(_Remote(work, broadcast)).collect()
+            answers = runs.mapPartitions(_Remote(broadcast)).collect()
         except (PySparkException, Py4JError) as error:
             hint = "look at the log of the executors; out of memory, more executors or smaller shards help"
             raise UsageError(Diagnostic("E364", "Spark gave up", hint=hint, notes=reasons(error))) from error
@@ -70,13 +68,12 @@ class SparkExecutor(AbstractExecutor):
 class _Remote:
     """Work on the runs of a partition."""
 
-    work: Work[Any]
-    weights: Broadcast[np.ndarray]
+    work: Broadcast[Work[Any]]
 
     def __call__(self, runs: Iterable[tuple[int, Sequence[Path]]]) -> Iterator[list[Any] | RelcrfError]:
         for start, shards in runs:
             try:
-                answer: list[Any] | RelcrfError = self.work(start, shards, self.weights.value)
+                answer: list[Any] | RelcrfError = self.work.value(start, shards)
             # Spark does again what fails, which mends no mistake of a user's.
             except RelcrfError as error:
                 answer = error

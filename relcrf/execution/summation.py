@@ -3,7 +3,7 @@
 Floating-point sums depend on their order. Here the order is a binary tree over the shards' positions, whatever computes it: its
 leaves are the shards, and the node over the positions [k * 2^j, (k + 1) * 2^j) is its left half plus its right half. A
 worker with any run of consecutive shards adds up the nodes that lie within its run, at most two for each power of 2, and the
-driver the rest. So a worker sends back a few gradients however many shards it has, and rounding grows only with the
+driver the rest. So a worker sends back a few results however many shards it has, and rounding grows only with the
 logarithm of the number of shards.
 """
 
@@ -11,30 +11,46 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+T = TypeVar("T")
+"""A result: a number, an array, or a tuple of results."""
+
 
 @dataclass(frozen=True, slots=True)
-class Node:
-    """The sum over the shards at [start, start + size): a value, and a gradient of shape (n_weights,)."""
+class Node(Generic[T]):
+    """The sum of the results of the shards at [start, start + size)."""
 
     start: int
     size: int
-    value: float
-    gradient: np.ndarray
+    result: T
 
-    def __add__(self, right: Node) -> Node:
-        return Node(self.start, self.size + right.size, self.value + right.value, self.gradient + right.gradient)
+    def __add__(self, right: Node[T]) -> Node[T]:
+        return Node(self.start, self.size + right.size, added(self.result, right.result))
 
 
-def joined(nodes: Iterable[Node]) -> list[Node]:
-    """The fewest nodes of the tree with the same shards.
+def added(left: Any, right: Any) -> Any:
+    """Add two results, item by item where they are tuples.
+
+    Raises:
+        ValueError: where their shapes differ, which NumPy would broadcast.
+    """
+    if isinstance(left, tuple) and isinstance(right, tuple):
+        return tuple(added(*items) for items in zip(left, right, strict=True))
+    if np.shape(left) != np.shape(right):
+        raise ValueError(f"the results of two shards have the shapes {np.shape(left)} and {np.shape(right)}")
+    return left + right
+
+
+def joined(nodes: Iterable[Node[T]]) -> list[Node[T]]:
+    """Return the fewest nodes of the tree with the same shards.
 
     Args:
         nodes: of consecutive runs of shards, in the order of the shards. Read one by one: only some are held at a time.
     """
-    stack: list[Node] = []
+    stack: list[Node[T]] = []
     for node in nodes:
         while stack and stack[-1].size == node.size and stack[-1].start % (2 * node.size) == 0:
             node = stack.pop() + node
@@ -42,15 +58,18 @@ def joined(nodes: Iterable[Node]) -> list[Node]:
     return stack
 
 
-def total(nodes: Iterable[Node], n_weights: int) -> tuple[float, np.ndarray]:
-    """Value and gradient, shape (n_weights,), over all shards; zeros where there is none.
+def total(nodes: Iterable[Node[T]]) -> T:
+    """Return the sum over all shards.
 
     The tree of a number of shards that is no power of 2 has no root: its topmost nodes are added from the last to the first.
+
+    Raises:
+        ValueError: where there is no shard, and so no shape.
     """
     rest = joined(nodes)
     if not rest:
-        return 0.0, np.zeros(n_weights)
+        raise ValueError("there is no shard to sum over")
     node = rest.pop()
     while rest:
         node = rest.pop() + node
-    return node.value, node.gradient
+    return node.result

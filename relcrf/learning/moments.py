@@ -36,10 +36,10 @@ class Moments:
         return np.asarray(np.divide(apart, np.sqrt(variance), where=variance > 0.0, out=np.zeros(len(apart))))
 
 
-def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> np.ndarray:
-    """Empirical moments, and their variances behind them, shape (2 * layout.size,). The model is asked for latent ones alone."""
+def label_moments(likelihood: AbstractJointLikelihood, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return empirical moments and their variances, each of shape (layout.size,). Latent states count as the model expects."""
     if (likelihood.states >= 0).all():
         squares = squared(likelihood.graph).state_counts(likelihood.states)
-        return np.concatenate((likelihood.observed_counts, squares))
+        return likelihood.observed_counts, squares
     counts = likelihood.clamped(weights)[1]
-    return np.concatenate((counts, np.abs(counts)))
+    return counts, np.abs(counts)

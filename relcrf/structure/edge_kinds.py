@@ -6,14 +6,12 @@ So it moves with the weights to other data, whose keys have other numbers.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.reduction import ReducedGraph, Terms
 from relcrf.graph.weights import WeightLayout
-from relcrf.learning.likelihood import AbstractLikelihood
 
 CELLS = 1 << 22
 """Numbers that are held at a time."""
@@ -33,55 +31,38 @@ def edge_values(graph: ReducedGraph, values: np.ndarray) -> np.ndarray:
     return out
 
 
-@dataclass(frozen=True, eq=False)
-class KindCounts(AbstractLikelihood):
-    """How many factors on edges are of each kind.
-
-    No likelihood: its value is 0, and in the place of a gradient stands the count of each weight's kind, shape (layout.size,).
-    """
-
-    graph: ReducedGraph
-    states: np.ndarray
-
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        layout = self.graph.graph.layout
-        out = np.zeros(layout.size)
-        for _, group, _, keys in _chunks(self.graph, CELLS):
-            counts = np.bincount(keys, minlength=group.features.n_blocks).astype(np.float64)
-            block = layout.matrix(out, group.block)
-            block += np.repeat(counts, len(block) // len(counts))[:, None]
-        return 0.0, out
+def kind_counts(graph: ReducedGraph) -> np.ndarray:
+    """Return how many factors on edges are of each kind, for each weight of it, shape (layout.size,)."""
+    layout = graph.graph.layout
+    out = np.zeros(layout.size)
+    for _, group, _, keys in _chunks(graph, CELLS):
+        counts = np.bincount(keys, minlength=group.features.n_blocks).astype(np.float64)
+        block = layout.matrix(out, group.block)
+        block += np.repeat(counts, len(block) // len(counts))[:, None]
+    return out
 
 
-@dataclass(frozen=True, eq=False)
-class JointCounts(AbstractLikelihood):
-    """How often the factors over two nodes of each kind see each pair of states.
-
-    No likelihood: its value is 0, and in the place of a gradient stand counts, flat, shape (n_features of all blocks, k, k): of
-    a kind in its first feature's row.
+def joint_counts(graph: ReducedGraph, states: np.ndarray, k: int) -> np.ndarray:
+    """Return how often the factors over two nodes of each kind see each pair of states.
 
     Args:
-        states: all observed.
+        states: all observed, shape (n_nodes,).
         k: the largest cardinality.
+
+    Returns:
+        Counts, flat, shape (n_features of all blocks, k, k): of a kind in its first feature's row.
     """
-
-    graph: ReducedGraph
-    states: np.ndarray
-    k: int
-
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        k = self.k
-        counts = [np.zeros(block.n_features * k * k) for block in self.graph.graph.layout.blocks]
-        for terms, group, chunk, keys in _chunks(self.graph, CELLS):
-            if len(group.scope) != 2:
-                continue
-            ends = self.states[self.graph.edges[terms.target[chunk]]]
-            joint = terms.base[chunk] + terms.stride_row[chunk] * ends[:, 0] + terms.stride_column[chunk] * ends[:, 1]
-            first, second = np.divmod(joint, group.cardinalities[1])
-            width = group.features.n_features // group.features.n_blocks
-            cell = (keys.astype(np.int64) * width * k + first) * k + second
-            counts[group.block] += np.bincount(cell, minlength=len(counts[group.block]))
-        return 0.0, np.concatenate(counts)
+    counts = [np.zeros(block.n_features * k * k) for block in graph.graph.layout.blocks]
+    for terms, group, chunk, keys in _chunks(graph, CELLS):
+        if len(group.scope) != 2:
+            continue
+        ends = states[graph.edges[terms.target[chunk]]]
+        joint = terms.base[chunk] + terms.stride_row[chunk] * ends[:, 0] + terms.stride_column[chunk] * ends[:, 1]
+        first, second = np.divmod(joint, group.cardinalities[1])
+        width = group.features.n_features // group.features.n_blocks
+        cell = (keys.astype(np.int64) * width * k + first) * k + second
+        counts[group.block] += np.bincount(cell, minlength=len(counts[group.block]))
+    return np.concatenate(counts)
 
 
 def information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[int, int]) -> np.ndarray:
@@ -90,7 +71,7 @@ def information(counts: np.ndarray, layout: WeightLayout, k: int, n_keys: dict[i
     Source: Chow & Liu (1968).
 
     Args:
-        counts: see `JointCounts`.
+        counts: see `joint_counts`.
         n_keys: how many kinds each block has.
     """
     tables = counts.reshape(-1, k, k)

@@ -64,7 +64,7 @@ QUICK = ("local", "ess", "trmrf")
 def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Comparison:
     """The comparison of a task."""
     model = relcrf.load(ROOT / "models" / f"{task.name}.rcrf")
-    grounding = model.ground(relcrf.Dataset(task.tables()), with_gates=True)
+    grounding = model.ground(relcrf.Dataset(task.tables()))
     backends = [b for b in task.backends if b in QUICK] if quick else task.backends
     split = task.quick if quick else task.split
     return compare(grounding, backends, split, jobs=jobs, limit=limit, parts=0, settings=task.settings)

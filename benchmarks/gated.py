@@ -104,7 +104,7 @@ class World:
         self.asked_of = self._ground(test, answered=False)
 
     def _ground(self, rows: Rows, *, answered: bool) -> api.Grounding:
-        return self.model.ground(relcrf.Dataset(random_fields.tables(rows, answered=answered)), with_gates=True)
+        return self.model.ground(relcrf.Dataset(random_fields.tables(rows, answered=answered)))
 
     def measure(self, settings: dict[str, Any]) -> dict[str, float]:
         given = (self.training.statuses == INPUT).ravel()
@@ -167,7 +167,7 @@ def on_links(name: str, n_folds: int) -> dict[str, dict[str, float]]:
     """Means over folds of each way, and their table for people."""
     (text, tables), ways = LINKS[name][0](), LINKS[name][1]
     model = relcrf.parse(text)
-    grounding = model.ground(relcrf.Dataset(tables), with_gates=True)
+    grounding = model.ground(relcrf.Dataset(tables))
     split = split_by(grounding, "folds=5")
     table = Table(name, "error %", "log-likelihood", "messages", "ms to infer", "s to learn")
     out = {}

@@ -165,7 +165,6 @@ class Model:
         keep: str | os.PathLike[str] | SavedBlocks | None = None,
         vocabulary: Mapping[str, tuple[str, ...]] | None = None,
         progress: Progress = lambda name: None,
-        with_gates: bool = False,
         most_factors: int | None = None,
     ) -> Grounding:
         """The model on the data, as one factor graph.
@@ -173,7 +172,6 @@ class Model:
         Args:
             engine: who joins: a name, or what `relcrf.grounding.engines.choice` makes: `postgres(url)`, `spark(master)`.
             keep: a folder of ground blocks, to take from where the same was grounded before and to add to.
-            with_gates: ground the features of the model's gates, too; see `Grounding.gates`.
             most_factors: that the graph may have; None is any number.
 
         Raises:
@@ -188,7 +186,6 @@ class Model:
             progress,
             engine,
             keep,
-            with_gates=with_gates,
             most_factors=most_factors,
         )
 
@@ -209,8 +206,7 @@ class Model:
             settings: of the backend, such as `l2=0.5`.
         """
         with watching(progress) as watch:
-            with_gates = backend_class(backend).gated
-            grounding = self.ground(data, budget, progress=watch.grounding, with_gates=with_gates)
+            grounding = self.ground(data, budget, progress=watch.grounding)
             return fit(self, grounding, backend, monitor=monitor, **settings)
 
     def evaluate(
@@ -231,7 +227,7 @@ class Model:
             hold: only these folds. Default: what the manifest holds out, or each.
         """
         plan = data.split_plan(split)
-        grounding = self.ground(data, budget, with_gates=backend_class(backend).gated)
+        grounding = self.ground(data, budget)
         folds = split_by(grounding, plan)
         held = hold or plan.hold or folds.values
         return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in held]
@@ -246,16 +242,13 @@ def _ground(
     engine: str | OpenEngine,
     keep: str | os.PathLike[str] | SavedBlocks | None,
     *,
-    with_gates: bool = False,
     most_factors: int | None = None,
 ) -> Grounding:
     open_engine = engine_named(engine) if isinstance(engine, str) else engine
     saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
     bound = bind(spec, data, vocabulary)
     with closing(open_engine(bound)) as opened:
-        return ground(
-            bound, budget, progress, engine=opened, saved=saved, with_gates=with_gates, most_factors=most_factors
-        )
+        return ground(bound, budget, progress, engine=opened, saved=saved, most_factors=most_factors)
 
 
 @SameSums()
@@ -285,7 +278,7 @@ def fit(
         DataError: where nothing is labelled.
     """
     system = make(backend, **settings)
-    problem = training_problem(grounding, hidden, given, with_candidates=system.chooses, gated=system.gated)
+    problem = training_problem(grounding, hidden, given, with_candidates=system.chooses)
     started = time.perf_counter()
     with watching() as watch, in_pieces(grounding, problem, executor, memory.LEARNING) as pieces:
         learned = system.fit(pieces or problem, monitor or watch)
@@ -310,7 +303,7 @@ def fit(
         },
         converged=learned.converged,
         histograms=learned.histograms,
-        gates=Meaning.of_gates(grounding) if system.gated else None,
+        gates=Meaning.of_gates(grounding) if "gates" in learned.vectors else None,
         moments=learned.moments,
     )
     return Fit(result, time.perf_counter() - started)
@@ -332,7 +325,7 @@ def select(
         options: `hold` or `held`, `seed`, `by`, and settings that are not varied.
     """
     kind = backend_class(backend)
-    problem = training_problem(grounding, hidden, with_candidates=kind.chooses, gated=kind.gated)
+    problem = training_problem(grounding, hidden, with_candidates=kind.chooses)
     return selection.select(problem, backend, grid, **options)
 
 
@@ -405,8 +398,7 @@ class Fit(ShownFit):
     ) -> Grounding:
         """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
         spec, vocabulary = self.learned.spec, self.learned.vocabulary
-        gated = self.learned.gates is not None
-        return _ground(spec, data, vocabulary, budget, progress, engine, keep, with_gates=gated)
+        return _ground(spec, data, vocabulary, budget, progress, engine, keep)
 
     def predict(
         self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any

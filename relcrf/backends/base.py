@@ -16,7 +16,7 @@ from relcrf.backends.answering import Answering
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.graph.factor_graph import FactorGraph
-from relcrf.graph.gating import Gating
+from relcrf.graph.gates import Gates, LazyGates, gates_on
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import Space
 from relcrf.graph.weights import WeightLayout
@@ -38,7 +38,7 @@ class Problem:
             and `states` holds their labels, -1 for latent ones; when inferring, they are the queries.
         states: shape (n_variables,), int32; -1 where unknown.
         candidates: spaces of factors that may join the graph.
-        gating: the gates on its factors, where a backend has any.
+        lazy_gates: the gates on its factors; None is gates by statuses.
         asked: of free variables, those that are asked for, shape (n_variables,), bool; None is those with a label. It is gates
             alone that tell them from the others.
     """
@@ -47,8 +47,13 @@ class Problem:
     roles: np.ndarray
     states: np.ndarray
     candidates: tuple[Space, ...] = field(default=(), kw_only=True)
-    gating: Gating | None = field(default=None, kw_only=True)
+    lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     asked: np.ndarray | None = field(default=None, kw_only=True)
+
+    @property
+    def gates(self) -> Gates:
+        """The gates on its factors over two variables. The first read grounds the features that the model gives them."""
+        return gates_on(self.graph) if self.lazy_gates is None else self.lazy_gates.gates
 
     def having(self, chosen: Mapping[str, np.ndarray]) -> Problem:
         """The same with some candidates in the graph: of spaces by name the pairs of keys, shape (n, 2)."""
@@ -239,7 +244,7 @@ class Learned:
 
     Args:
         vectors: named vectors, each of shape (layout.size,): `weights`, and what else the backend needs to infer; of the layout
-            that the chosen candidates have joined. `gates` is laid out as `Problem.gating` says.
+            that the chosen candidates have joined. `gates` is laid out as `Problem.gates` says.
         stages: for each optimisation, its name and the optimiser's last state.
         summary: figures for people and machines, in order.
         chosen: see `Problem.having`.
@@ -313,7 +318,7 @@ class AbstractBackend(ABC):
     chooses: ClassVar[bool] = False
     """Whether it looks at candidates."""
     gated: ClassVar[bool] = False
-    """Whether its factors have gates."""
+    """Whether it reads the gates of a problem, so that a checkpoint of it belongs to these gates."""
 
     @property
     def undivided(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 
 from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
-from relcrf.backends.risks import Examples, GatedBeliefs, required_gating, without_closed
+from relcrf.backends.risks import Examples, GatedBeliefs, without_closed
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WholeGraph
 from relcrf.errors import Diagnostic, UsageError
@@ -210,17 +210,17 @@ class GatedBackend(AbstractBackend):
 
     def _first_gates(self, problem: Problem) -> np.ndarray:
         """Weights of gates that are all open alike."""
-        gating = required_gating(problem, self.name)
-        shared = ~(gating.of_features(problem.graph) | gating.of_keys(problem.graph))
+        gates = problem.gates
+        shared = ~(gates.of_features(problem.graph) | gates.of_keys(problem.graph))
         return np.where(shared, AJAR, 0.0)
 
     def _penalties(self, problem: Problem, n_asked: int, stage: Stage, point: np.ndarray) -> Penalties:
-        graph, gating = problem.graph, required_gating(problem, self.name)
-        features = gating.of_features(graph)
+        graph, gates = problem.graph, problem.gates
+        features = gates.of_features(graph)
         by_evidence = stage.by_evidence and self.gates == "evidence"
         learned = np.zeros_like(features) if self.gates == "none" else ~features | by_evidence
         groups = []
-        for block in {group.block for group, gates in zip(graph.groups, gating.groups, strict=True) if gates}:
+        for block in {graph.groups[number].block for number in gates.groups}:
             n_keys = next(group.features.n_blocks for group in graph.groups if group.block == block)
             places = np.arange(graph.layout.starts[block], graph.layout.starts[block + 1])
             if n_keys:
@@ -327,7 +327,7 @@ class GatedBackend(AbstractBackend):
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
         if self.gates != "none":
-            problem = without_closed(problem, vectors["gates"], self.threshold, self.name)
+            problem = without_closed(problem, vectors["gates"], self.threshold)
         risk = self.joint(problem, vectors).risk(problem)
         found = risk.hard(np.concatenate((vectors["weights"], vectors["gates"])), self.threshold)
         graph, opened = risk.graph, found.open[risk.graph.n_folded :]

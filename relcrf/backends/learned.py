@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.backends.gating import gating_of
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -28,8 +27,7 @@ class Meaning:
     @classmethod
     def of_gates(cls, grounding: Grounding) -> Meaning:
         """Of the gates of a ground graph."""
-        gating, templates = gating_of(grounding)
-        return cls(gating.layout, templates)
+        return cls(grounding.gates.layout, grounding.gate_templates)
 
 
 @dataclass(frozen=True)

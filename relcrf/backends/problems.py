@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from relcrf.backends.base import Problem
-from relcrf.backends.gating import gating_of
 from relcrf.backends.learned import LearnedModel
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.reduction import Role
@@ -18,7 +17,6 @@ def training_problem(
     given: np.ndarray | None = None,
     *,
     with_candidates: bool = False,
-    gated: bool = False,
 ) -> Problem:
     """Labelled variables as targets, given ones as evidence, latent ones free and without a state, all others left out.
 
@@ -36,8 +34,7 @@ def training_problem(
     if given is not None:
         roles[labelled & given] = Role.CLAMPED
     candidates = tuple(space.pairs for space in grounding.candidates) if with_candidates else ()
-    gating = gating_of(grounding)[0] if gated else None
-    return Problem(grounding.graph, roles, grounding.states, candidates=candidates, gating=gating)
+    return Problem(grounding.graph, roles, grounding.states, candidates=candidates, lazy_gates=grounding.lazy_gates)
 
 
 def question(
@@ -57,18 +54,15 @@ def question(
             hint = "train again with a larger l2, or with features of smaller numbers; 'relcrf report' shows how learning went"
             raise DataError(Diagnostic("E422", message, hint=hint))
     grounding = learned.placed(grounding)
-    problem = asking_problem(grounding, hidden, asked, gated=learned.gates is not None)
+    problem = asking_problem(grounding, hidden, asked)
     return grounding, learned.vectors_for(grounding), problem
 
 
-def asking_problem(
-    grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None, *, gated: bool = False
-) -> Problem:
+def asking_problem(grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None) -> Problem:
     """The unknown variables as queries, the known ones as evidence; for the arguments see `question`."""
     known = grounding.states >= 0
     if hidden is not None:
         known = known & ~hidden
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
-    gating = gating_of(grounding)[0] if gated else None
     wanted = ~grounding.latent if asked is None else asked
-    return Problem(grounding.graph, roles, grounding.states, gating=gating, asked=wanted)
+    return Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, asked=wanted)

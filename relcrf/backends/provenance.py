@@ -16,6 +16,7 @@ from llvmlite import binding
 
 from relcrf import plugins
 from relcrf.backends.base import Problem
+from relcrf.backends.registry import backend_class
 from relcrf.columns.growing import part_of
 from relcrf.data.bound import Bound
 from relcrf.data.contents import hash_of_rows
@@ -132,7 +133,7 @@ def hashes(folder: Path, names: Sequence[str]) -> dict[str, str]:
 def _meanings(grounding: Grounding, *, with_candidates: bool) -> Iterator[object]:
     """What states, keys and features stand for; keys that are a domain's values go with the domain."""
     yield sorted(grounding.domains.items())
-    for info in (*grounding.templates, *grounding.gate_templates):
+    for info in grounding.templates:
         yield info.features, None if info.keys is None or info.keys.domain is not None else info.keys.values
     if with_candidates:
         for space in grounding.candidates:
@@ -162,9 +163,10 @@ def fingerprint(
         for array in (*places, *group.features.arrays()):
             for start in range(0, len(array), PART_ROWS):
                 digest.update(part_of(array, start, start + PART_ROWS).tobytes())
-    if problem.gating is not None:
-        digest.update(json.dumps([asdict(block) for block in problem.gating.layout.blocks]).encode())
-        features = [gates.by for gates in problem.gating.groups if gates is not None and gates.by is not None]
+    if backend_class(backend).gated:
+        digest.update(json.dumps([asdict(block) for block in problem.gates.layout.blocks]).encode())
+        digest.update(json.dumps([info.features for info in grounding.gate_templates]).encode())
+        features = [gates.by for gates in problem.gates.groups.values() if gates.by is not None]
         for array in (array for one in features for array in one.arrays()):
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.roles.tobytes())

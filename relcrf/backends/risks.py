@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from relcrf.backends.base import AbstractPart, Problem, Vector
-from relcrf.errors import DataError, Diagnostic, UsageError
+from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.components import components
 from relcrf.graph.gated_graph import GatedGraph
-from relcrf.graph.gating import ASKED, HIDDEN, Gating
+from relcrf.graph.gates import ASKED, HIDDEN, LazyGates
 from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.kernels.distinct import distinct
 from relcrf.learning.likelihood import AbstractLikelihood
@@ -24,20 +24,6 @@ LEAST_HELD_OUT = 10
 """Labels; fewer would say nothing, and none is held out."""
 
 
-def required_gating(problem: Problem, backend: str) -> Gating:
-    """The gates of a problem.
-
-    Raises:
-        UsageError: where it was made without.
-    """
-    if problem.gating is None:
-        message = f"backend '{backend}' needs to know what its gates look at"
-        raise UsageError(
-            Diagnostic("E318", message, hint="make the problem by relcrf.api.training_problem(..., gated=True)")
-        )
-    return problem.gating
-
-
 def risk_of(problem: Problem, asked: np.ndarray, settings: Settings, backend: str) -> Risk:
     """The risk of the variables that are asked for.
 
@@ -47,7 +33,7 @@ def risk_of(problem: Problem, asked: np.ndarray, settings: Settings, backend: st
         asked: free variables whose beliefs have a loss, shape (n_variables,), bool; they have states.
     """
     graph = GatedGraph.of(problem.reduced(backend))
-    gates = required_gating(problem, backend).rows(problem.graph, graph.factors, _status(problem))
+    gates = problem.gates.rows(problem.graph, graph.factors, _status(problem))
     variables = graph.alone.variables
     n_paying = int(np.count_nonzero(_wanted(problem) & (problem.roles == Role.FREE)))
     return Risk(graph, gates, np.maximum(problem.states[variables], 0), asked[variables], n_paying, settings)
@@ -118,15 +104,14 @@ class Examples:
         return risk_of(problem, asked, self.settings, self.backend)
 
 
-def without_closed(problem: Problem, gates: np.ndarray, threshold: float, backend: str) -> Problem:
+def without_closed(problem: Problem, gates: np.ndarray, threshold: float) -> Problem:
     """The same without the factors whose gates are less open than a threshold: what is closed costs nothing more.
 
     Args:
         gates: weights of the gates.
     """
-    gating = required_gating(problem, backend)
-    graph, left = gating.opened(problem.graph, problem.roles, _status(problem), gates, threshold)
-    return replace(problem, graph=graph, gating=left)
+    graph, left = problem.gates.opened(problem.graph, problem.roles, _status(problem), gates, threshold)
+    return replace(problem, graph=graph, lazy_gates=LazyGates(lambda: left))
 
 
 def _wanted(problem: Problem) -> np.ndarray:
@@ -134,7 +119,7 @@ def _wanted(problem: Problem) -> np.ndarray:
 
 
 def _status(problem: Problem) -> np.ndarray:
-    """See `Gating.rows`."""
+    """Return the status of each variable, see `Gates.rows`."""
     unknown = problem.graph.cardinality + np.where(_wanted(problem), ASKED, HIDDEN)
     return np.where(problem.roles == Role.FREE, unknown, problem.states)
 

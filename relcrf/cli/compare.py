@@ -40,7 +40,7 @@ from relcrf.cli.output import (
 from relcrf.cli.time_limit import TimeOption, limited
 from relcrf.data.dataset import Dataset
 from relcrf.evaluation.comparison import PARTS, Comparison, Outcome
-from relcrf.evaluation.cross_validation import MAJORITY, Difference, with_gates
+from relcrf.evaluation.cross_validation import MAJORITY, Difference
 from relcrf.report import intervals
 
 
@@ -87,8 +87,7 @@ def compare(
     saved = kept_blocks(keep)
     with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
-        gates = with_gates(names)
-        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gates)
+        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
 
         def left(name: str, number: int) -> None:
             done = f"{name} is done, " if name else ""

@@ -41,7 +41,6 @@ from relcrf.evaluation.cross_validation import (
     CrossValidation,
     Difference,
     Figure,
-    with_gates,
 )
 from relcrf.evaluation.leaks import Leaks
 
@@ -144,8 +143,7 @@ def cv(
     saved = kept_blocks(keep)
     with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
-        gates = with_gates(backends)
-        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gates)
+        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
         try:
             found = api.cross_validate(
                 grounding,

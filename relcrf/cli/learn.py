@@ -133,12 +133,11 @@ def train(
                 engine=engine,
                 keep=tables.saved,
                 progress=watch.grounding,
-                with_gates=system.gated,
                 most_factors=max_factors,
             )
             seconds_ground = time.perf_counter() - started
             hidden = held.hidden(grounding)
-            problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
+            problem = api.training_problem(grounding, hidden, with_candidates=system.chooses)
             selected = None
             if grid:
                 watch.phase("selecting settings")
@@ -336,9 +335,9 @@ def evaluate(
             warn([] if as_json else loaded.warnings)
             chosen = settings(setting)
             systems = backend or ["local", "ess"]
-            made = [make(name, **chosen) for name in systems]
-            gated = any(system.gated for system in made)
-            grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=gated)
+            for name in systems:
+                make(name, **chosen)
+            grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
             folds = split_by(grounding, plan)
             values = list(dict.fromkeys(held.hold or plan.hold or folds.values))
             folds.held_out(values)

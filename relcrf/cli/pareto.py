@@ -92,7 +92,7 @@ def pareto(
     interrupted = False
     with watching(quiet=as_json) as watch, limited(time_limit):
         watch.phase("reading tables")
-        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding, with_gates=True)
+        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
         folds = split_by(grounding, plan)
         held = list(dict.fromkeys(hold or plan.hold or folds.values))
         hidden = np.array([folds.held_out([value]) for value in held])

@@ -116,10 +116,10 @@ def _trained(
     watch.phase("reading tables")
     dataset = Dataset(data, memory=asked.memory)
     engine = duckdb() if asked.master is None else spark(asked.master)
-    grounding = model.ground(dataset, asked.budget, engine=engine, progress=watch.grounding, with_gates=system.gated)
+    grounding = model.ground(dataset, asked.budget, engine=engine, progress=watch.grounding)
     dataset.split = None if asked.split is None else read_split(asked.split)
     hidden = HoldOptions(hold=list(asked.hold)).hidden(grounding)
-    problem = api.training_problem(grounding, hidden, with_candidates=system.chooses, gated=system.gated)
+    problem = api.training_problem(grounding, hidden, with_candidates=system.chooses)
     identity = fingerprint(model.text, former.backend, former.settings, problem, grounding)
     provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))
     changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]

@@ -12,7 +12,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from relcrf import api
 from relcrf.api import Model, Prediction
-from relcrf.backends.registry import backend_class
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
@@ -160,14 +159,13 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
 
     def _ground(self, data: Dataset, progress: Progress) -> Grounding:
         """The model on the tables; without a model, one that is proposed for them."""
-        with_gates = backend_class(self.backend).gated
         self._proposal: Draft | None = None
         if self.model is None:
-            self._proposal = proposed(data, self.attribute, progress, with_gates=with_gates)
+            self._proposal = proposed(data, self.attribute, progress)
             self.model_ = self._proposal.model
             return self._proposal.grounding
         self.model_ = self.model if isinstance(self.model, Model) else api.load(self.model)
-        return self.model_.ground(data, progress=progress, with_gates=with_gates)
+        return self.model_.ground(data, progress=progress)
 
     def _block(self, grounding: Grounding) -> VariableBlock:
         known = [block.name for block in grounding.blocks if not block.is_latent]

@@ -164,7 +164,6 @@ def compare(
     `if __name__ == "__main__":`.
 
     Args:
-        grounding: with the gates of the model where a backend has any (`Model.ground(..., with_gates=True)`).
         split, repeats: see `cross_validate`.
         jobs: processes at a time. limit: seconds that one may take, for all its rounds.
         parts: of the graph, in which answers are judged by the true ones; 0: none are.
@@ -187,18 +186,17 @@ def compare(
     chosen, there = draw(plain.problem, parts, seed)
     outcomes: dict[str, Outcome] = {}
     folder = grounding.bound.dataset.store.folder()
-    written: dict[tuple[bool, bool], Mapped[Exam]] = {}
+    written: dict[bool, Mapped[Exam]] = {}
     trials: list[Trial] = []
     for name, system in systems.items():
-        looks_at = (system.chooses, system.gated)
         try:
-            if looks_at not in written:
-                exam = Exam.of(grounding, rounds, with_candidates=system.chooses, gated=system.gated)
-                written[looks_at] = Mapped.written(exam, folder / f"exam{len(written)}")
+            if system.chooses not in written:
+                exam = Exam.of(grounding, rounds, with_candidates=system.chooses)
+                written[system.chooses] = Mapped.written(exam, folder / f"exam{len(written)}")
         except RelcrfError as error:
             outcomes[name] = Outcome(problem=error.diagnostics[0])
         else:
-            trials.append(Trial(name, asdict(system), written[looks_at], chosen, there))
+            trials.append(Trial(name, asdict(system), written[system.chooses], chosen, there))
     left = len(trials)
     watch("", left)
     try:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.base import Monitor
-from relcrf.backends.registry import backend_class, make
+from relcrf.backends.registry import make
 from relcrf.data.frame import Frame
 from relcrf.data.splits import Protocol, read_protocol
 from relcrf.errors import Diagnostic, UsageError
@@ -232,7 +232,6 @@ def cross_validate(
     """Holds out each part of the labels in turn, and judges backends beside the majority and the local model.
 
     Args:
-        grounding: with the gates of the model where a backend has any (`Model.ground(..., with_gates=True)`).
         split: how labels are held out, or its text: see `read_protocol`.
         repeats: of the whole, with consecutive seeds.
         folder: where answers are written, a folder for each round; those that are there already are not asked for again.
@@ -254,7 +253,7 @@ def cross_validate(
     answers: dict[str, list[Answers]] = {MAJORITY: [by_frequency(Exam.of(grounding, rounds), one) for one in rounds]}
     found = 0
     for name, system in systems.items():
-        exam = Exam.of(grounding, rounds, with_candidates=system.chooses, gated=system.gated)
+        exam = Exam.of(grounding, rounds, with_candidates=system.chooses)
         kept = None if folder is None else AnswerFolder(folder, grounding, exam, name, system)
         answers[name] = []
         for number, one in enumerate(rounds):
@@ -267,8 +266,3 @@ def cross_validate(
                 found += 1
             answers[name].append(known)
     return CrossValidation(str(plan), rounds, Results(answers, grounding.component), leaks_of(grounding, rounds), found)
-
-
-def with_gates(backends: Sequence[str]) -> bool:
-    """Whether one of some backends looks at the gates of a model."""
-    return any(backend_class(name).gated for name in backends)

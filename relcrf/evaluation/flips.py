@@ -106,11 +106,7 @@ class _Candidate:
             states = problem.states.copy()
             states[self.variable] = self.state
             return replace(problem, states=states)
-        graph, gating = problem.graph, problem.gating
-        graph = replace(graph, groups=(*graph.groups, self.extra))
-        return replace(
-            problem, graph=graph, gating=None if gating is None else replace(gating, groups=(*gating.groups, None))
-        )
+        return replace(problem, graph=replace(problem.graph, groups=(*problem.graph.groups, self.extra)))
 
 
 def flips(case: Case, against: str | None = None) -> Flips:

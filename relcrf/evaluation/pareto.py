@@ -140,7 +140,6 @@ def pareto(
     """What each price of a message gives, in loss and in speed.
 
     Args:
-        grounding: with the gates of the model, if it has any (`Model.ground(..., with_gates=True)`).
         hidden: variables whose labels are not learned from but judged by, shape (n_variables,), bool; or of several folds, each
             held out for itself, shape (n_folds, n_variables).
         watch: gives, by what is learned next, who sees it.
@@ -151,10 +150,7 @@ def pareto(
         DataError: where a fold leaves no label to learn from.
     """
     made = systems(backend, prices, settings)
-    folds = [
-        Fold(training_problem(grounding, one, gated=True), asking_problem(grounding, one, gated=True))
-        for one in np.atleast_2d(hidden)
-    ]
+    folds = [Fold(training_problem(grounding, one), asking_problem(grounding, one)) for one in np.atleast_2d(hidden)]
     return sweep(folds, made, watch)
 
 

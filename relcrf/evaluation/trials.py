@@ -32,15 +32,13 @@ class Exam:
     blocks: tuple[VariableBlock, ...]
 
     @classmethod
-    def of(
-        cls, grounding: Grounding, rounds: Sequence[Round], *, with_candidates: bool = False, gated: bool = False
-    ) -> Exam:
+    def of(cls, grounding: Grounding, rounds: Sequence[Round], *, with_candidates: bool = False) -> Exam:
         """Of a ground graph.
 
         Raises:
-            DataError: where nothing is labelled. UsageError: for candidates or gates that cannot be.
+            DataError: where nothing is labelled. UsageError: for candidates that cannot be.
         """
-        problem = training_problem(grounding, with_candidates=with_candidates, gated=gated)
+        problem = training_problem(grounding, with_candidates=with_candidates)
         blocks = tuple(block for block in grounding.blocks if not block.is_latent)
         return cls(problem, tuple(rounds), blocks)
 

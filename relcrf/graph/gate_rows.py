@@ -1,7 +1,7 @@
 """The features of some gates, as they act on weights: log odds, and back from derivatives by these.
 
 A row of features is `1, f`; it counts once with the weights of the factor's key and once with those that all keys share, see
-`gating`. Statuses have one f that is 1 and are held as its place; other features are sparse rows.
+`gates`. Statuses have one f that is 1 and are held as its place; other features are sparse rows.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,14 +11,13 @@ from relcrf.columns.growing import Storage
 from relcrf.data.bound import Bound
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
-from relcrf.graph.features import AbstractFeatures, Tiled
+from relcrf.graph.features import Tiled
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.collect import collect
 from relcrf.grounding.engines.base import AbstractEngine
-from relcrf.grounding.gates import AbstractGrowingGates, gate_meaning, growing_gates
-from relcrf.grounding.groups import GrowingGroup, KeyPlaces
+from relcrf.grounding.groups import GrowingGroup, KeyPlaces, Rows
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionary_of
-from relcrf.grounding.lower import LoweredGate, LoweredTemplate
+from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.repeated import Repeated
 from relcrf.grounding.variables import VariableBlock, values_of
@@ -57,20 +56,6 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True)
-class TemplateGates:
-    """The gates on the factors of one template.
-
-    Args:
-        weights, info: are called as the template is; the only pattern is that a gate is open.
-        features: for each group of the template, in order, shape (n_factors, n_features).
-    """
-
-    weights: WeightBlock
-    info: TemplateInfo
-    features: tuple[AbstractFeatures, ...]
-
-
-@dataclass(frozen=True)
 class Block:
     """A block of weights and the factors that use it.
 
@@ -78,7 +63,6 @@ class Block:
         groups: their `block` is 0; the graph that takes them says which it is.
         group_names: the template of each group.
         bindings: of each template, by name.
-        gates: of each template that was grounded with its gate.
     """
 
     weights: WeightBlock
@@ -86,7 +70,6 @@ class Block:
     groups: tuple[FactorGroup, ...]
     group_names: tuple[str, ...]
     bindings: Mapping[str, int]
-    gates: tuple[TemplateGates, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -130,27 +113,47 @@ class BlockMaker:
         first = tasks[0].lowered
         for task in tasks:
             _require_width(task.lowered, first)
-        groups, names, gates = [], [], []
+        groups, names = [], []
         for one, place_of in zip(growing, places, strict=True):
             for group in one.finish(n_keys, place_of):
                 groups.append(group)
                 names.append(one.lowered.template.name)
-            if one.lowered.gate is not None:
-                gates.append(self._gates(one.lowered, one.lowered.gate, one.finish_gates(), one.n_bindings))
         patterns = pattern_names(first, self.values(first))
         features = first.feature_names or ("1",)
         bindings = {one.lowered.template.name: one.n_bindings for one in growing}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
         weights = _weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
-        return Block(weights, info, tuple(groups), tuple(names), bindings, tuple(gates))
+        return Block(weights, info, tuple(groups), tuple(names), bindings)
 
-    def _gates(
-        self, lowered: LoweredTemplate, gate: LoweredGate, features: Sequence[AbstractFeatures], bindings: int
-    ) -> TemplateGates:
-        name, (spelt, keys) = lowered.template.name, gate_meaning(self.bound, gate)
-        info = TemplateInfo(name, spelt, ("open",), keys, bindings)
-        weights = WeightBlock(name, len(spelt) * (len(keys.values) if keys else 1), 1)
-        return TemplateGates(weights, info, tuple(features))
+    def cases(self, task: Task, coded: CodedKeys) -> Iterator[tuple[tuple[int, ...], Rows]]:
+        """Yield the bindings of a template in parts, each of one case of the evidence.
+
+        Args:
+            coded: the keys of `task.lowered`.
+
+        Raises:
+            UsageError: where there are too many combinations of keys.
+        """
+        coded.require_countable()
+        places = self.places(coded.lowered)
+        if task.repeated is not None:
+            places = [(0, count) for count in task.repeated.counts]
+        template = coded.lowered.template.name
+        self.progress(template)
+        # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
+        sorting = self.bound.dataset.storage
+        found = collect(
+            self.engine, self.bound, coded, places, task.rows, sorting,
+            lambda rows: self.progress(f"{template}: {rows:,} rows"),
+        )  # fmt: skip
+        for bindings in found:
+            yield from bindings.cases()
+
+    def patterns(self, lowered: LoweredTemplate, evidence: tuple[int, ...]) -> tuple[np.ndarray | None, bool]:
+        """Return the state patterns in a case of the evidence, and whether every state is the same to the formula there."""
+        parts = [node for node, _ in lowered.evidence]
+        patterns = state_patterns(lowered, self.values(lowered), dict(zip(parts, evidence, strict=True)))
+        return patterns, not lowered.is_table and patterns is not None and bool(patterns.min() == patterns.max())
 
     def values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
         """The values of each random term."""
@@ -170,10 +173,9 @@ class BlockMaker:
 
 @dataclass(frozen=True)
 class _Case:
-    """A group of one template in the making, with its gates."""
+    """A group of one template in the making."""
 
     group: GrowingGroup
-    gates: AbstractGrowingGates | None
     patterns: np.ndarray | None
 
 
@@ -183,7 +185,6 @@ class _GrowingTemplate:
     def __init__(self, maker: BlockMaker, task: Task, coded: CodedKeys, storage: Storage, name: str) -> None:
         self._maker, self._task, self._coded, self._storage, self._name = maker, task, coded, storage, name
         self.lowered = coded.lowered
-        self._values = maker.values(self.lowered)
         self._cases: dict[tuple[int, ...], _Case | None] = {}
         """None where every state is the same to the formula: that is no factor."""
         self.n_bindings = 0
@@ -191,45 +192,22 @@ class _GrowingTemplate:
         """Distinct combined keys, ascending; only where not all are known before."""
 
     def run(self) -> None:
-        """Grounds.
-
-        Raises:
-            UsageError: where there are too many combinations of keys.
-        """
-        self._coded.require_countable()
-        maker, task = self._maker, self._task
-        places = maker.places(self.lowered)
-        if task.repeated is not None:
-            places = [(0, count) for count in task.repeated.counts]
-        times = 1 if task.repeated is None else task.repeated.n_rows
+        """Grounds. For errors see `BlockMaker.cases`."""
+        times = 1 if self._task.repeated is None else self._task.repeated.n_rows
         if not self.lowered.evidence:
             self._case(())  # so that a template without a binding has a group, too
-        template = self.lowered.template.name
-        maker.progress(template)
-        # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
-        sorting = maker.bound.dataset.storage
-        found = collect(
-            maker.engine, maker.bound, self._coded, places, task.rows, sorting,
-            lambda rows: maker.progress(f"{template}: {rows:,} rows"),
-        )  # fmt: skip
-        for bindings in found:
-            self.n_bindings += len(bindings.rows) * times
-            for evidence, rows in bindings.cases():
-                case = self._case(evidence)
-                if case is not None:
-                    if rows.key is not None and not self._coded.is_known:
-                        self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
-                    case.group.add(rows)
-                    if case.gates is not None:
-                        case.gates.add(rows)
+        for evidence, rows in self._maker.cases(self._task, self._coded):
+            self.n_bindings += len(rows) * times
+            case = self._case(evidence)
+            if case is not None:
+                if rows.key is not None and not self._coded.is_known:
+                    self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
+                case.group.add(rows)
 
     def _case(self, evidence: tuple[int, ...]) -> _Case | None:
         """What grows from the bindings of a case of the evidence."""
         if evidence not in self._cases:
-            lowered = self.lowered
-            parts = [node for node, _ in lowered.evidence]
-            patterns = state_patterns(lowered, self._values, dict(zip(parts, evidence, strict=True)))
-            is_decided = not lowered.is_table and patterns is not None and patterns.min() == patterns.max()
+            patterns, is_decided = self._maker.patterns(self.lowered, evidence)
             self._cases[evidence] = None if is_decided else self._new_case(evidence, patterns)
         return self._cases[evidence]
 
@@ -239,19 +217,15 @@ class _GrowingTemplate:
         key_type = np.int32 if self._coded.limit < 2**31 else np.int64
         width = len(lowered.features)
         group = GrowingGroup(storage, name, arity, has_key=bool(lowered.keys), width=width, key_type=key_type)
-        gates = None
-        if lowered.gate is not None:
-            gates = growing_gates(self._maker.bound, lowered.gate, arity, storage, name)
-        return _Case(group, gates, patterns)
-
-    def _grown(self) -> list[_Case]:
-        return [case for _, case in sorted(self._cases.items()) if case is not None]
+        return _Case(group, patterns)
 
     def finish(self, n_keys: int, place_of: KeyPlaces | None) -> list[FactorGroup]:
         """The groups, in the order of their cases."""
-        cardinalities = tuple(len(v) for v in self._values)
+        cardinalities = tuple(len(v) for v in self._maker.values(self.lowered))
         out = []
-        for case in self._grown():
+        for _, case in sorted(self._cases.items()):
+            if case is None:
+                continue
             columns, features = case.group.finish(n_keys, place_of)
             scope: Sequence[np.ndarray] = columns
             repeated = self._task.repeated
@@ -259,16 +233,9 @@ class _GrowingTemplate:
                 rows = np.arange(repeated.n_rows, dtype=np.int32)
                 starts = tuple(start for start, _ in self._maker.places(self.lowered))
                 scope = RepeatedScope(rows, starts, repeated.strides, columns)
-            out.append(FactorGroup(scope, cardinalities, self._on_all_rows(features), case.patterns, 0))
+                features = Tiled(features, repeated.n_rows)
+            out.append(FactorGroup(scope, cardinalities, features, case.patterns, 0))
         return out
-
-    def finish_gates(self) -> list[AbstractFeatures]:
-        """The features of the gates on each group."""
-        return [self._on_all_rows(case.gates.finish()) for case in self._grown() if case.gates is not None]
-
-    def _on_all_rows(self, features: AbstractFeatures) -> AbstractFeatures:
-        repeated = self._task.repeated
-        return features if repeated is None else Tiled(features, repeated.n_rows)
 
 
 def _require_width(one: LoweredTemplate, first: LoweredTemplate) -> None:

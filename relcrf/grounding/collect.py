@@ -59,6 +59,9 @@ def collect(
 ) -> Iterator[Bindings]:
     """All bindings of a template, each once, in an order that depends on nothing but what they are.
 
+    A template that was lowered with its gate has the same bindings in the same order, with the gate's features in place of its
+    own.
+
     Args:
         places: for each place of the scope, the first variable and the number of those that can stand there.
         rows: how many there are at most, repetitions counted.
@@ -87,14 +90,14 @@ def collect(
             bucket[name] + np.int32(start) if start else bucket[name]
             for name, (start, _) in zip(lowered.variables, places, strict=True)
         ]
-        features = [bucket[name] for name in lowered.features]
-        _require_finite(lowered.feature_names, features, f"template '{lowered.template.name}'")
-        gates = [] if lowered.gate is None else [bucket[name] for name in lowered.gate.outputs]
-        if lowered.gate is not None:
-            numbers = gates[: len(lowered.gate.features)]
-            _require_finite(lowered.gate.feature_names, numbers, f"the gate of '{lowered.template.name}'")
+        owner, gate = f"template '{lowered.template.name}'", lowered.gate
+        names, outputs = lowered.feature_names, lowered.features
+        if gate is not None:
+            owner, names, outputs = f"the gate of '{lowered.template.name}'", gate.feature_names, gate.outputs
+        features = [bucket[name] for name in outputs]
+        _require_finite(names, features, owner)
         key = coded.combined([bucket[k.output] for k in lowered.keys])
-        yield Bindings(Rows(scope, key, features, gates), [bucket[name] for _, name in lowered.evidence])
+        yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
 
 
 def _one_bag(bound: Bound, lowered: LoweredTemplate) -> dict[str, np.ndarray] | None:
@@ -133,11 +136,12 @@ def _fields(bound: Bound, coded: CodedKeys, counts: Sequence[int], hidden: Seque
     fields += [Single(name) if lowered.keys else Double(name) for name in lowered.features]
     sizes = [bound.sizes[sort] if sort in bound.sizes else len(bound.domains[sort]) for sort in hidden]
     fields += [Whole(f"b{k}", 0, size) for k, size in enumerate(sizes)]
-    if lowered.gate is not None:  # behind all others: the order of the factors is what it is without gates
-        fields += [Double(name) for name in lowered.gate.features]
-        if lowered.gate.thing is not None:
-            (binder,) = lowered.template.parameters
-            fields.append(Whole(lowered.gate.thing, 0, bound.sizes[binder.sort]))
+    # The gate's are the last, so that the factors have the same order without them.
+    if lowered.gate is not None and lowered.gate.bag is not None:
+        size = bound.sizes[lowered.scope.sorts[lowered.gate.bag.binder]]
+        fields += [Whole(name, 0, size) for name in lowered.gate.outputs]
+    elif lowered.gate is not None:
+        fields += [Double(name) for name in lowered.gate.outputs]
     return fields
 
 

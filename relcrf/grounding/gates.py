@@ -1,139 +1,260 @@
-"""The features of gates in the making: a row for each factor of a group, from the very rows that the factors are made of.
+"""The gates of a ground graph: the evidence features that the model gives them, and what their weights mean.
 
-The query of a template fetches its gate's features with its bindings, so that they stand in the order of the factors by
-construction. Bindings over one variable add up to one factor, and so do the features of their gates.
+The features are grounded when a backend first reads them. The query of the template runs once more with the gate's features as
+its last columns, so that they come in the order of the factors. They are a block like those of templates: features and a weight
+block of one pattern, that the gate is open, in groups over no variables.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from relcrf.columns.growing import Storage
-from relcrf.data.bound import Bound
-from relcrf.data.dataset import quoted
+from relcrf.data.bound import Bound, telling_failures
 from relcrf.data.names import bag_table
-from relcrf.graph.features import AbstractFeatures, Dense, Ones, Sparse
-from relcrf.grounding.groups import Rows, first_of_each
-from relcrf.grounding.keys import KeyDictionary
-from relcrf.grounding.lower import GateBag, LoweredGate
+from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
+from relcrf.graph.features import AbstractFeatures, Dense, Ones, Sparse, Tiled
+from relcrf.graph.gates import Gates, gates_on, has_keys
+from relcrf.graph.weights import WeightBlock
+from relcrf.grounding.blocks import Block, BlockMaker, Task, TemplateInfo
+from relcrf.grounding.degrees import Degrees
+from relcrf.grounding.derive import facts_of
+from relcrf.grounding.engines.duckdb import DuckDbEngine
+from relcrf.grounding.estimate import measure
+from relcrf.grounding.groups import CHUNK
+from relcrf.grounding.keys import KeyDictionary, code_keys
+from relcrf.grounding.lower import Facts, LoweredGate, LoweredTemplate, lower_template
+from relcrf.grounding.recipe import AbstractUse
+from relcrf.grounding.repeated import on_one_row
+from relcrf.grounding.saved import SavedBlocks, identity
+from relcrf.grounding.variables import VariableBlock
+from relcrf.model.spec import Gate, Template
+from relcrf.model.types import Bag
+
+OPEN = "open"
+"""The pattern of a gate's weights."""
+
+STATUSES = ("asked", "hidden")
+"""Statuses of variables that are not evidence."""
+
+SHARED = "all keys"
+"""The key of the weights that all keys share."""
 
 
-class AbstractGrowingGates(ABC):
-    """The features of the gates of one group.
+@dataclass(frozen=True)
+class GateGrounder:
+    """Grounds the gates of one ground graph.
 
     Args:
-        arity: of the factors.
+        variables: the blocks of the graph's variables.
+        saved: cached blocks, to read from and to add to.
+        use: see `ground`.
     """
 
-    def __init__(self, gate: LoweredGate, arity: int) -> None:
-        self._gate, self._is_unary = gate, arity == 1
+    bound: Bound
+    variables: Sequence[VariableBlock]
+    saved: SavedBlocks | None = None
+    use: AbstractUse | None = None
 
-    def add(self, rows: Rows) -> None:
-        """Adds the gates of bindings that a group of factors takes."""
-        columns, count = rows.gates, len(rows)
-        first = np.arange(count)
-        if self._is_unary:
-            (variable,) = rows.scope
-            if self._gate.thing is not None:  # a row is one value of a bag; those of a thing are one binding
-                pairs = np.column_stack((variable, columns[-1]))
-                _, kept = np.unique(pairs, axis=0, return_index=True)
-                variable, columns, count = variable[kept], [column[kept] for column in columns], len(kept)
-            first = first_of_each(variable)
-        self._append(columns, count, first)
+    def ground(
+        self, graph: FactorGraph, templates: Sequence[TemplateInfo], group_names: Sequence[str]
+    ) -> tuple[Gates, tuple[TemplateInfo, ...]]:
+        """Return gates on all factors over two variables, and what their weights mean, by the blocks of their layout.
 
-    @abstractmethod
-    def _append(self, columns: Sequence[np.ndarray], count: int, first: np.ndarray) -> None:
-        """
+        Gates have the features that the model gives them, or else the statuses of the two variables.
+
         Args:
-            columns: of the gate's outputs, shape (count,) each.
-            first: the first binding of each factor, ascending.
+            templates: one for each block of weights. group_names: the template of each group.
+
+        Raises:
+            DataError: where a feature is not finite, or a cached block is damaged.
         """
-
-    @abstractmethod
-    def finish(self) -> AbstractFeatures:
-        """The features, shape (n_factors, n_features)."""
-
-
-class _NumberGates(AbstractGrowingGates):
-    """Columns of numbers; the constant 1 is not stored, unless bindings add up."""
-
-    def __init__(self, gate: LoweredGate, arity: int, storage: Storage, name: str) -> None:
-        super().__init__(gate, arity)
-        self._width = len(gate.features)
-        is_stored = self._width > 0 or self._is_unary
-        self._values = storage.column(np.float64, max(self._width, 1), f"{name}.gates") if is_stored else None
-        self._n_bindings, self._n_factors = 0, 0
-
-    def _append(self, columns: Sequence[np.ndarray], count: int, first: np.ndarray) -> None:
-        self._n_bindings += count
-        self._n_factors += len(first)
-        if self._values is not None:
-            values = np.column_stack(columns[: self._width]) if self._width else np.ones((count, 1))
-            self._values.append(np.add.reduceat(values, first, axis=0) if self._is_unary else values)
-
-    def finish(self) -> AbstractFeatures:
-        values = self._values.finish() if self._values is not None else None
-        if values is None or (not self._width and self._n_bindings == self._n_factors):
-            return Ones(self._n_factors)
-        return Dense(values)
+        by: dict[int, tuple[str, AbstractFeatures]] = {}
+        infos: dict[str, TemplateInfo] = {}
+        facts = facts_of(self.bound) if self.use is None else self.use.recipe.facts
+        declared = {template.name: template for template in facts.spec.templates if not template.is_candidate}
+        for gate in self.bound.spec.gates:
+            pairs = {k: group for k, group in enumerate(graph.groups) if group_names[k] == gate.template}
+            if gate.template in declared and pairs and all(len(group.scope) == 2 for group in pairs.values()):
+                block = _block(self.bound, self, facts, declared[gate.template], gate, list(pairs.values()))
+                infos[gate.template] = block.info
+                for (k, group), own in zip(pairs.items(), block.groups, strict=True):
+                    by[k] = gate.template, _in_order(own.features, group)
+        gates = gates_on(graph, by)
+        meanings = []
+        for place, weights in enumerate(gates.layout.blocks):
+            k = next(number for number, own in gates.groups.items() if own.block == place)
+            info = infos[by[k][0]] if k in by else None
+            template = templates[graph.groups[k].block]
+            names = _status_names(self.variables, graph.groups[k]) if info is None else _feature_names(info)
+            keys = _keys_of(template) if has_keys(graph.groups[k]) else None
+            grows = info is not None and info.keys is not None
+            meanings.append(TemplateInfo(weights.name, ("base", *names), (OPEN,), keys, template.bindings, grows))
+        return gates, tuple(meanings)
 
 
-class _BagGates(AbstractGrowingGates):
-    """Sparse rows: the bag of the thing that each binding is about."""
+@telling_failures
+def _block(
+    bound: Bound, source: GateGrounder, facts: Facts, template: Template, gate: Gate, groups: Sequence[FactorGroup]
+) -> Block:
+    """Return the features of one gate, from the cache where it has them.
 
-    def __init__(self, bound: Bound, gate: LoweredGate, bag: GateBag, arity: int, storage: Storage, name: str) -> None:
-        super().__init__(gate, arity)
-        self._bound, self._bag = bound, bag
-        self._column = storage.column(np.int32, name=f"{name}.gates.column")
-        self._values = storage.column(np.float32, name=f"{name}.gates.values")
-        self._row_start = storage.column(np.int64, name=f"{name}.gates.row_start")
-        self._row_start.append(np.zeros(1, dtype=np.int64))
+    Args:
+        groups: those of the template.
+    """
+    saved = source.saved
+    if saved is not None:
+        name = identity(bound, facts.spec, [template], source.variables, gate)
+        saved = None if bound.dataset.changed() else saved
+    if saved is not None and (cached := saved.load(name, partial(_fits, groups=groups))):
+        return cached
+    use = source.use
+    engine = DuckDbEngine(bound.cursor) if use is None else use.engine(bound)
+    task = _task(bound, facts, template, gate, groups) if use is None else use.recipe.gates[template.name]
+    make = partial(_made, BlockMaker(bound, engine, source.variables), task)
+    return make(bound.dataset.storage) if saved is None else saved.add(name, make)
+
+
+def _task(bound: Bound, facts: Facts, template: Template, gate: Gate, groups: Sequence[FactorGroup]) -> Task:
+    """Return a template with its gate, on one row of a table where its groups repeat for these rows."""
+    lowered, repeated, scope = lower_template(template, facts, gate), None, groups[0].scope
+    if isinstance(scope, RepeatedScope):
+        on_row, found = on_one_row(bound, facts, lowered)
+        if found is not None and (found.n_rows, found.strides) == (len(scope.rows), scope.strides):
+            lowered, repeated = on_row, found
+    return Task(lowered, repeated, measure(Degrees(bound), lowered.plan).rows)
+
+
+def _made(maker: BlockMaker, task: Task, storage: Storage) -> Block:
+    """Ground a gate's features, a group for each case of the evidence that is a factor."""
+    lowered, gate = task.lowered, task.lowered.gate
+    assert gate is not None, "a template without a gate"
+    cases: dict[tuple[int, ...], _GrowingFeatures | None] = {}
+    coded, n_bindings = code_keys(maker.bound, lowered), 0
+
+    def case(evidence: tuple[int, ...]) -> _GrowingFeatures | None:
+        if evidence not in cases:
+            is_decided = maker.patterns(lowered, evidence)[1]
+            name = ".".join(["gate", *map(str, evidence)])
+            cases[evidence] = None if is_decided else _GrowingFeatures(maker.bound, lowered, gate, storage, name)
+        return cases[evidence]
+
+    if not lowered.evidence:
+        case(())
+    for evidence, rows in maker.cases(task, coded):
+        n_bindings += len(rows)
+        if (growing := case(evidence)) is not None:
+            growing.add(rows.features, len(rows))
+    features = [growing.finish() for _, growing in sorted(cases.items()) if growing is not None]
+    names, keys = gate.feature_names or ("1",), None
+    if gate.bag is not None:
+        domain = _domain(lowered, gate)
+        keys = KeyDictionary(domain, tuple((value,) for value in maker.bound.domains[domain]))
+    name = lowered.template.name
+    weights = WeightBlock(name, len(keys.values) if keys else len(names), 1)
+    groups = tuple(FactorGroup((), (), one, None, 0) for one in features)
+    return Block(
+        weights, TemplateInfo(f"gate {name}", names, (OPEN,), keys, n_bindings), groups, (name,) * len(groups), {}
+    )
+
+
+class _GrowingFeatures:
+    """The features of the gates of one group in the making: columns of numbers, or the bags of the owners that come."""
+
+    def __init__(self, bound: Bound, lowered: LoweredTemplate, gate: LoweredGate, storage: Storage, name: str) -> None:
+        self._bag, self._n_rows = None, 0
+        if gate.bag is None:
+            self._values = storage.column(np.float64, max(len(gate.outputs), 1), name) if gate.outputs else None
+            return
+        owner = lowered.scope.sorts[gate.bag.binder]
+        bag = bound.given[bag_table(owner, gate.bag.attribute)]
+        start = np.searchsorted(bag["vid"], np.arange(bound.sizes[owner] + 1))
+        self._bag = Sparse(start, bag["code"].view(), bag["count"].view(), len(bound.domains[_domain(lowered, gate)]))
+        self._start = storage.column(np.int64, name=f"{name}.row_start")
+        self._column = storage.column(np.int32, name=f"{name}.column")
+        self._counts = storage.column(np.float32, name=f"{name}.values")
+        self._start.append(np.zeros(1, dtype=np.int64))
         self._n_entries = 0
 
-    def _append(self, columns: Sequence[np.ndarray], count: int, first: np.ndarray) -> None:
-        things, place = np.unique(columns[-1], return_inverse=True)
-        rows = self._bags_of(things).take(place)
-        self._column.append(rows.column)
-        self._values.append(rows.values)
-        self._row_start.append(rows.row_start[np.append(first[1:], count)] + self._n_entries)
-        self._n_entries += len(rows.column)
-
-    def _bags_of(self, things: np.ndarray) -> Sparse:
-        """The bags of some things, whose vids are ascending: a row for each."""
-        table = quoted(bag_table(self._bag.owner, self._bag.attribute))
-        with self._bound.cursor() as cursor:
-            cursor.register("chosen", {"thing": things})
-            query = f"SELECT vid, code, count FROM {table} JOIN chosen ON vid = thing ORDER BY vid, code"
-            found = cursor.execute(query).fetchnumpy()
-        row_start = np.append(0, np.searchsorted(found["vid"], things, side="right"))
-        return Sparse(row_start, found["code"], found["count"], self._n_values)
-
-    @property
-    def _n_values(self) -> int:
-        return len(self._bound.domains[self._bag.domain])
+    def add(self, columns: Sequence[np.ndarray], n_rows: int) -> None:
+        """Add the gates of some bindings."""
+        self._n_rows += n_rows
+        if self._bag is None:
+            if self._values is not None:
+                self._values.append(np.column_stack(columns))
+            return
+        for first in range(0, n_rows, CHUNK):
+            rows = self._bag.take(columns[0][first : first + CHUNK])
+            self._column.append(rows.column)
+            self._counts.append(rows.values)
+            self._start.append(rows.row_start[1:] + self._n_entries)
+            self._n_entries += len(rows.column)
 
     def finish(self) -> AbstractFeatures:
-        columns = [column.finish() for column in (self._row_start, self._column, self._values)]
-        return Sparse(columns[0], columns[1], columns[2], self._n_values)
+        if self._bag is not None:
+            columns = [column.finish() for column in (self._start, self._column, self._counts)]
+            return Sparse(columns[0], columns[1], columns[2], self._bag.n_features)
+        return Ones(self._n_rows) if self._values is None else Dense(self._values.finish())
 
 
-def growing_gates(bound: Bound, gate: LoweredGate, arity: int, storage: Storage, name: str) -> AbstractGrowingGates:
-    """The gates of a group that is to grow.
-
-    Args:
-        arity: of the group's factors.
-        name: of the files.
-    """
-    if gate.bag is not None:
-        return _BagGates(bound, gate, gate.bag, arity, storage, name)
-    return _NumberGates(gate, arity, storage, name)
+def _domain(lowered: LoweredTemplate, gate: LoweredGate) -> str:
+    """Return the domain of a gate's bag."""
+    assert gate.bag is not None
+    kind = lowered.scope.type_of(gate.bag)
+    assert isinstance(kind, Bag)
+    return kind.domain
 
 
-def gate_meaning(bound: Bound, gate: LoweredGate) -> tuple[tuple[str, ...], KeyDictionary | None]:
-    """How the features of a gate are spelt; and the values of its bag, each of which has a weight, None where it has none."""
-    if gate.bag is None:
-        return gate.feature_names or ("1",), None
-    return (gate.bag.spelt,), KeyDictionary(gate.bag.domain, tuple((v,) for v in bound.domains[gate.bag.domain]))
+def _fits(block: Block, groups: Sequence[FactorGroup]) -> bool:
+    """Return True if a block has a row of features for each factor of some groups, or for each of one row that they repeat."""
+    if len(block.groups) != len(groups):
+        return False
+    return all(own.features.n_rows in _n_rows(group) for own, group in zip(block.groups, groups, strict=True))
+
+
+def _n_rows(group: FactorGroup) -> tuple[int, ...]:
+    """Return how many rows the features of a group's gates may have."""
+    if isinstance(group.scope, RepeatedScope):
+        return len(group.scope.offsets[0]), group.n_factors
+    return (group.n_factors,)
+
+
+def _in_order(features: AbstractFeatures, group: FactorGroup) -> AbstractFeatures:
+    """Return features in the order of a group's factors: those of one row repeat, those of all rows come sorted by variables."""
+    if not isinstance(group.scope, RepeatedScope):
+        return features
+    if features.n_rows == len(group.scope.offsets[0]):
+        return Tiled(features, len(group.scope.rows))
+    first, second = group.scope
+    place = np.empty(group.n_factors, dtype=np.int64)
+    place[np.lexsort((second, first))] = np.arange(group.n_factors)
+    return features.take(place)
+
+
+def _keys_of(template: TemplateInfo) -> KeyDictionary:
+    """Return the keys of a template and the one that stands for all of them."""
+    assert template.keys is not None, "factors with keys have a template with keys"
+    # Its length is no key's, so that it can be none.
+    is_single = bool(template.keys.values) and len(template.keys.values[0]) == 1
+    return KeyDictionary(None, (*template.keys.values, (SHARED, "") if is_single else (SHARED,)))
+
+
+def _feature_names(info: TemplateInfo) -> tuple[str, ...]:
+    if info.keys is None:
+        return info.features
+    return tuple(f"{', '.join(key)} in {name}" for key in info.keys.values for name in info.features)
+
+
+def _status_names(variables: Sequence[VariableBlock], group: FactorGroup) -> tuple[str, ...]:
+    """Return the names of all pairs of statuses."""
+    names: list[tuple[str, ...]] = []
+    for place, k in zip(group.scope, group.cardinalities, strict=True):
+        values = tuple(str(state) for state in range(k))
+        if len(place):
+            values = next(b.values for b in variables if b.start <= place[0] < b.start + b.count)
+        names.append((*values, *STATUSES))
+    return tuple(f"{a}, {b}" for a in names[0] for b in names[1])

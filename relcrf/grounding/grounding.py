@@ -13,10 +13,11 @@ from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.adjacency import connected
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.gates import Gates
+from relcrf.graph.gates import Gates, LazyGates
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.candidates import CandidateSpace, ground_candidates
 from relcrf.grounding.derive import facts_of
+from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.naming import arguments_of, find_variable, labels
 from relcrf.grounding.variables import VariableBlock, argument_texts
@@ -42,8 +43,7 @@ class Grounding:
             case of the evidence that does not decide the formula, so perhaps none.
         bindings: of each template, by name.
         domains: the values of every domain, in the order of the codes.
-        gates: None where they were not asked for.
-        gate_templates: what the weights of the gates mean, one for each block of their layout.
+        gate_grounder: grounds the gates when they are first read.
     """
 
     spec: ModelSpec
@@ -55,8 +55,7 @@ class Grounding:
     group_names: tuple[str, ...]
     bindings: Mapping[str, int]
     domains: Mapping[str, tuple[str, ...]]
-    gates: Gates | None = None
-    gate_templates: tuple[TemplateInfo, ...] = ()
+    gate_grounder: GateGrounder
 
     def __repr__(self) -> str:
         factors = sum(group.n_factors for group in self.graph.groups)
@@ -89,6 +88,29 @@ class Grounding:
             UsageError: where candidates are no pairs of literals.
         """
         return ground_candidates(self.bound, self.blocks)
+
+    @cached_property
+    def _gates(self) -> tuple[Gates, tuple[TemplateInfo, ...]]:
+        return self.gate_grounder.ground(self.graph, self.templates, self.group_names)
+
+    @property
+    def gates(self) -> Gates:
+        """The gates on its factors over two variables, grounded when they are first read.
+
+        Raises:
+            DataError: where a feature of theirs is not finite.
+        """
+        return self._gates[0]
+
+    @property
+    def gate_templates(self) -> tuple[TemplateInfo, ...]:
+        """What the weights of the gates mean, one for each block of their layout. For errors see `gates`."""
+        return self._gates[1]
+
+    @cached_property
+    def lazy_gates(self) -> LazyGates:
+        """The gates for who may not need them."""
+        return LazyGates(lambda: self.gates)
 
     @cached_property
     def component(self) -> np.ndarray:

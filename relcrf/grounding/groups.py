@@ -21,13 +21,11 @@ class Rows:
         scope: variables, a column for each place.
         key: of each binding; None without `per`.
         features: columns; none is the constant 1.
-        gates: columns of what the template's gate looks at; none without gates.
     """
 
     scope: Sequence[np.ndarray]
     key: np.ndarray | None
     features: Sequence[np.ndarray]
-    gates: Sequence[np.ndarray] = ()
 
     def __len__(self) -> int:
         return len(self.scope[0])
@@ -35,8 +33,8 @@ class Rows:
     def chosen(self, rows: np.ndarray) -> Rows:
         """Some of the rows."""
         key = None if self.key is None else self.key[rows]
-        scope, features, gates = ([c[rows] for c in columns] for columns in (self.scope, self.features, self.gates))
-        return Rows(scope, key, features, gates)
+        scope, features = ([c[rows] for c in columns] for columns in (self.scope, self.features))
+        return Rows(scope, key, features)
 
 
 def first_of_each(variable: np.ndarray) -> np.ndarray:

@@ -73,35 +73,18 @@ class KeyColumn:
 
 
 @dataclass(frozen=True)
-class GateBag:
-    """The bag that a gate looks at: how it is spelt, its entity and attribute, and its domain."""
-
-    spelt: str
-    owner: str
-    attribute: str
-    domain: str
-
-
-@dataclass(frozen=True)
 class LoweredGate:
-    """What the plan of a template gives to its gate.
+    """The outputs of a template's plan that its gate has features from.
 
     Args:
-        features: outputs with numbers; none is the constant 1, or a bag.
-        feature_names: how each of these is spelt.
-        thing: where the gate or the template has a bag in `by`, and so one binder, the output with the vid of its thing.
+        outputs: of its numbers, none is the constant 1; or, where the feature is a bag, the vid of the entity that has it.
+        feature_names: how the features are spelt.
         bag: the only feature, in place of numbers.
     """
 
-    features: tuple[str, ...]
+    outputs: tuple[str, ...]
     feature_names: tuple[str, ...]
-    thing: str | None
-    bag: GateBag | None
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """All of the gate's outputs, `thing` the last."""
-        return self.features if self.thing is None else (*self.features, self.thing)
+    bag: Attribute | None
 
 
 @dataclass(frozen=True)
@@ -201,7 +184,7 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
         features, names = ("f0",), (expression(bag),)
     lowered_gate = None
     if gate is not None:
-        lowered_gate, values = _lowered_gate(lowering, gate, bag)
+        lowered_gate, values = _lowered_gate(lowering, gate)
         outputs += values
     plan = lowering.finish(tuple(outputs), is_distinct=lowering.has_existentials)
     return LoweredTemplate(
@@ -234,25 +217,13 @@ def _features(
     return tuple(name for name, _, _ in outputs), tuple(spelt for spelt, _ in found), outputs
 
 
-def _lowered_gate(
-    lowering: _Lowering, gate: Gate, own_bag: Attribute | None
-) -> tuple[LoweredGate, list[tuple[str, Term, str]]]:
-    """
-    Args:
-        own_bag: of the template's `by`.
-    """
-    scope, bag = lowering.scope, _only_bag(gate.by, lowering.scope)
-    features, names, outputs = _features(lowering, () if bag is not None else gate.by, "fg")
-    thing, lowered_bag = None, None
-    if bag is not None or own_bag is not None:
-        ((binder, _),) = scope.binders.items()
-        thing = "thing"
-        outputs.append((thing, lowering.column_of(binder), "integer"))
+def _lowered_gate(lowering: _Lowering, gate: Gate) -> tuple[LoweredGate, list[tuple[str, Term, str]]]:
+    """Return a gate and the outputs with their terms."""
+    bag = _only_bag(gate.by, lowering.scope)
     if bag is not None:
-        kind = scope.type_of(bag)
-        assert isinstance(kind, Bag)
-        lowered_bag = GateBag(expression(bag), scope.sorts[bag.binder], bag.attribute, kind.domain)
-    return LoweredGate(features, names, thing, lowered_bag), outputs
+        return LoweredGate(("owner",), (expression(bag),), bag), [("owner", lowering.column_of(bag.binder), "integer")]
+    features, names, outputs = _features(lowering, gate.by, "fg")
+    return LoweredGate(features, names, None), outputs
 
 
 def _is_constant_one(by: tuple[Expression, ...]) -> bool:

@@ -54,6 +54,7 @@ class Recipe:
 
     Args:
         tasks: the templates that share weights, by the weights' name.
+        gates: by the template's name, templates with their gates.
         derived: the plans of each derived relation, in order; None where they are recursive or nearest neighbours, which no plans
             alone make.
         plans: all of them.
@@ -62,6 +63,7 @@ class Recipe:
 
     facts: Facts
     tasks: Mapping[str, tuple[Task, ...]]
+    gates: Mapping[str, Task]
     derived: Mapping[str, tuple[Plan, ...]] | None
     plans: tuple[Plan, ...]
     is_in_memory: bool
@@ -70,15 +72,17 @@ class Recipe:
     programs: dict[Plan, Program] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, facts: Facts, *, with_gates: bool = False) -> Recipe:
+    def of(cls, facts: Facts) -> Recipe:
         """The recipe of a model."""
         spec = facts.spec
-        gates = {gate.template: gate for gate in spec.gates} if with_gates else {}
         tasks: dict[str, tuple[Task, ...]] = {}
         for template in spec.templates:
             if not template.is_candidate:
-                lowered = lower_template(template, facts, gates.get(template.name))
+                lowered = lower_template(template, facts)
                 tasks[template.weights] = (*tasks.get(template.weights, ()), Task(lowered, None, 0))
+        named = {template.name: template for template in spec.templates if not template.is_candidate}
+        pairs = [gate for gate in spec.gates if gate.template in named]
+        gates = {g.template: Task(lower_template(named[g.template], facts, g), None, 0) for g in pairs}
         used = used_relations(spec)
         steps = [layer for layer in layers(spec) if used & {d.name for d in layer}]
         derived: dict[str, tuple[Plan, ...]] = {}
@@ -87,16 +91,17 @@ class Recipe:
                 derived[relation_table(each.name)] = tuple(lower_derived(each, facts))
         random = [lower_random(relation, facts) for relation in spec.random_relations]
         one_by_one = not any(is_recursive(layer) or isinstance(layer[0].definition, Nearest) for layer in steps)
-        lowered_templates = [task.lowered for members in tasks.values() for task in members]
+        lowered_templates = [task.lowered for members in (*tasks.values(), gates.values()) for task in members]
         plans = [*(one.plan for one in lowered_templates), *(p for made in derived.values() for p in made), *random]
         has_codes = all(isinstance(k.kind, CODED) for one in lowered_templates for k in one.keys)
         has_candidates = any(template.is_candidate for template in spec.templates)
         return cls(
             facts,
             tasks,
+            gates,
             derived if one_by_one else None,
             tuple(plans),
-            one_by_one and has_codes and not (random or gates or has_candidates) and all(map(is_supported, plans)),
+            one_by_one and has_codes and not (random or has_candidates) and all(map(is_supported, plans)),
         )
 
     @cached_property

@@ -21,23 +21,21 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from relcrf.columns.growing import DAMAGED, Storage
 from relcrf.data.bound import Bound
 from relcrf.data.contents import content_of
 from relcrf.errors import DataError, DataPlace, Diagnostic
 from relcrf.graph.factor_graph import FactorGroup
-from relcrf.graph.files import ColumnWriter, is_over, read_group
+from relcrf.graph.files import ColumnWriter, read_group
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.blocks import Block, TemplateGates, TemplateInfo
+from relcrf.grounding.blocks import Block, TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.grounding.reads import tables_read
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import declaration
 from relcrf.model.spec import Gate, ModelSpec, Template
 
-FORMAT = 2
+FORMAT = 3
 """Version of the folders' layout; another one is another name."""
 
 
@@ -46,24 +44,19 @@ def identity(
     spec: ModelSpec,
     members: Sequence[Template],
     variables: Sequence[VariableBlock],
-    gates: Mapping[str, Gate],
+    gate: Gate | None = None,
 ) -> str:
-    """The name of the block that some templates share.
-
-    Args:
-        gates: that are grounded with their templates, by name.
-    """
+    """The name of the block that some templates share; or with a gate, of the features of the gate on the only template."""
     digest = hashlib.sha256()
-    own = {template.name: gates[template.name] for template in members if template.name in gates}
     # A gate reads what its template would with the gate's features.
-    shadows = [replace(template, by=own[template.name].by) for template in members if template.name in own]
+    shadows = [replace(template, by=gate.by) for template in members if gate is not None]
     names = tables_read(spec, [*members, *shadows])
     # Of a domain only its values count, wherever they were found.
     places = {name: sorted(bound.sources[name]) for name in sorted(names - set(bound.domains)) if name in bound.sources}
     facts = {
         "format": FORMAT,
         "templates": [declaration(template) for template in members],
-        "gates": [declaration(gate) for gate in own.values()],
+        "gate": None if gate is None else declaration(gate),
         "hard": [template.is_hard for template in members],
         "declarations": sorted(declaration(d) for d in spec.everything if getattr(d, "name", None) in names),
         "tables": {name: [content_of(bound, place) for place in read] for name, read in places.items()},
@@ -92,11 +85,11 @@ class SavedBlocks:
         self.found: list[str] = []
         self._remove_abandoned()
 
-    def load(self, name: str, cardinality: np.ndarray) -> Block | None:
+    def load(self, name: str, fits: Callable[[Block], bool]) -> Block | None:
         """A block; None where it is not there.
 
         Args:
-            cardinality: of the variables of the graph that it will be of, shape (n_variables,).
+            fits: whether a block is of the graph that it will be of.
 
         Raises:
             DataError: where its files are damaged.
@@ -106,8 +99,8 @@ class SavedBlocks:
             return None
         try:
             block = _read(folder)
-            if not all(is_over(group, cardinality) for group in block.groups):
-                raise ValueError("its factors are over other variables")
+            if not fits(block):
+                raise ValueError("its factors are of another graph")
         except DAMAGED as error:
             note = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             hint = "remove the folder, and it will be grounded anew"
@@ -172,14 +165,6 @@ def _write(block: Block, folder: Path) -> None:
         "groups": [columns.group(group) for group in block.groups],
         "group_names": block.group_names,
         "bindings": dict(block.bindings),
-        "gates": [
-            {
-                "weights": asdict(gates.weights),
-                "info": _described(gates.info),
-                "features": [columns.features(features) for features in gates.features],
-            }
-            for gates in block.gates
-        ],
     }
     (folder / "block.json").write_text(json.dumps(described_block, ensure_ascii=False), encoding="utf-8")
     columns.remove_others()
@@ -197,7 +182,6 @@ def _read(folder: Path) -> Block:
         tuple(_group(folder, group, weights) for group in facts["groups"]),
         tuple(facts["group_names"]),
         facts["bindings"],
-        tuple(_gates(folder, facts, gates) for gates in facts["gates"]),
     )
 
 
@@ -225,27 +209,6 @@ def _group(folder: Path, facts: Mapping[str, Any], weights: WeightBlock) -> Fact
     if (group.features.n_features, group.n_patterns) != (weights.n_features, weights.n_patterns):
         raise ValueError("a group of factors does not fit its weights")
     return group
-
-
-def _gates(folder: Path, block: Mapping[str, Any], facts: Mapping[str, Any]) -> TemplateGates:
-    """
-    Args:
-        block: the description of the block that has these gates.
-
-    Raises:
-        ValueError: where gates do not fit their factors, or their weights.
-    """
-    info, weights = _info(facts["info"]), WeightBlock(**facts["weights"])
-    named = zip(block["group_names"], block["groups"], strict=True)
-    groups = [group for name, group in named if name == info.name]
-    # The columns of gates must fit those of the scope, just as the features of the factors do.
-    features = [
-        read_group(folder, {**group, "features": own}).features
-        for group, own in zip(groups, facts["features"], strict=True)
-    ]
-    if any(one.n_features != weights.n_features for one in features):
-        raise ValueError("gates do not fit their weights")
-    return TemplateGates(weights, info, tuple(features))
 
 
 def _tuples(values: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:

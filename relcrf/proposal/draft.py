@@ -89,15 +89,12 @@ def draft(
     given: Dataset,
     commands: tuple[str, ...] = (),
     progress: Progress = lambda name: None,
-    *,
-    with_gates: bool = False,
 ) -> Draft:
     """The model of an idea, verified.
 
     Args:
         name: of its file. commands: what its text says is to be run next.
         given: the tables in the shape that the model needs.
-        with_gates: see `Model.ground`.
     """
     pieces = templates(idea.scheme, idea.target)
 
@@ -113,7 +110,7 @@ def draft(
     model = api.parse(text, name)
     progress("ground")
     _, notes = model.check(given)
-    grounding = model.ground(given, progress=progress, with_gates=with_gates)
+    grounding = model.ground(given, progress=progress)
     kept = tuple(plan for plan in plans if plan.name not in heavy | empty)
     return Draft(idea, text, model, tuple(pieces), kept, grounding, tuple(notes))
 
@@ -122,9 +119,7 @@ def proposed(
     dataset: Dataset,
     predicted: str | None = None,
     progress: Progress = lambda name: None,
-    *,
-    with_gates: bool = False,
 ) -> Draft:
     """A model of tables as they are; nothing is written. For the rest see `look` and `draft`."""
     idea = look(dataset, predicted, Shaping(None), progress)
-    return draft("model.rcrf", idea, dataset, progress=progress, with_gates=with_gates)
+    return draft("model.rcrf", idea, dataset, progress=progress)

@@ -231,7 +231,7 @@ def _curve(
         unused[order[round(share * len(order)) :]] = True
         part = replace(one, unused=unused)
         if round(share * len(order)):
-            exam = Exam.of(grounding, [part], with_candidates=system.chooses, gated=system.gated)
+            exam = Exam.of(grounding, [part], with_candidates=system.chooses)
             said.append(answer(exam, part, system)[0])
     return {
         name: tuple(Point(each.learned_from, each.judged[name].measures()["log_loss"]) for each in (*said, own))

@@ -152,7 +152,7 @@ class Predictor:
         try:
             place = self._idle.get_nowait()
         except Empty:
-            place = Workplace(learned.spec, learned.vocabulary, with_gates=learned.gates is not None)
+            place = Workplace(learned.spec, learned.vocabulary)
         try:
             grounding, vectors, problem = question(learned, place.ground(request))
             inferred = self._system.infer(problem, vectors)

@@ -69,8 +69,8 @@ class Workplace:
         vocabulary: the values of open domains that training knew.
     """
 
-    def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]], *, with_gates: bool = False) -> None:
-        self._spec, self._with_gates = spec, with_gates
+    def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
+        self._spec = spec
         self._vocabulary = Vocabulary(spec, vocabulary)
         self._text = render(spec.flat())
         self._named = with_named_choices(spec)
@@ -100,7 +100,7 @@ class Workplace:
         if recipe.is_in_memory and rows <= MOST_IN_MEMORY:
             return ground(bound, use=InMemory(recipe, bound.in_memory(recipe.tables)))
         self._load(tables, recipe)
-        return ground(bound, use=InDatabase(recipe), with_gates=self._with_gates)
+        return ground(bound, use=InDatabase(recipe))
 
     def _sizes(self, tables: Coded) -> dict[str, int]:
         """The rows of each table, of a derived or random relation the most that it can have."""
@@ -118,12 +118,12 @@ class Workplace:
         known = self._vocabulary.values
         new = [v for name, values in tables.domains.items() for v in values[len(known[name]) :]]
         if any(value in self._text for value in new):
-            return Recipe.of(facts, with_gates=self._with_gates)
+            return Recipe.of(facts)
         key = tuple(sorted(tables.vector_lengths.items()))
         if key not in self._recipes:
             if len(self._recipes) >= MOST_RECIPES:
                 self._recipes.clear()
-            self._recipes[key] = Recipe.of(facts, with_gates=self._with_gates)
+            self._recipes[key] = Recipe.of(facts)
         return self._recipes[key]
 
     def _load(self, tables: Coded, recipe: Recipe) -> None:

@@ -1,6 +1,7 @@
 """The backend `gated`: what it learns of known worlds, what its gates leave out, runs that go on, and what it refuses."""
 
 import json
+import pickle
 import re
 import shlex
 from dataclasses import fields, replace
@@ -22,12 +23,13 @@ from relcrf.backends.risks import Examples
 from relcrf.errors import DataError, UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role
+from relcrf.grounding import gates as gates_module
 from relcrf.learning.risk import Settings
 
 
 def grounded(text, tables):
     model = relcrf.parse(text)
-    return model, model.ground(relcrf.Dataset(tables), with_gates=True)
+    return model, model.ground(relcrf.Dataset(tables))
 
 
 def chosen(grounding, share=0.5, seed=100):
@@ -135,7 +137,7 @@ def test_gates_are_learned_by_each_optimiser(rows, settings):
 
 def test_each_loss_is_the_smallest_where_it_is_learned(rows):
     model, grounding = rows
-    problem = api.training_problem(grounding, given=chosen(grounding, seed=105), gated=True)
+    problem = api.training_problem(grounding, given=chosen(grounding, seed=105))
     kinds = ("squared", "cross-entropy", "f")
     settings = {"gates": "none", "early_stop": 0.0, "l2": 0.0, "optimiser": "lbfgs", "max_iterations": 200}
     fits = [
@@ -208,7 +210,7 @@ def test_shares_and_draws_of_evidence(rows):
 def test_the_same_is_held_out_of_all_draws(text, tables):
     """What is held out judges what was learned, and so no draw may learn from it."""
     _, grounding = grounded(text, tables)
-    problem = api.training_problem(grounding, gated=True)
+    problem = api.training_problem(grounding)
     rng = np.random.default_rng(0)
     evidence = [rng.random(len(problem.roles)) < 0.5 for _ in range(4)]
     drawn = [replace(problem, roles=np.where(one, Role.CLAMPED, problem.roles).astype(np.int8)) for one in evidence]
@@ -462,21 +464,38 @@ def test_graphs_that_it_refuses(rows):
         api.fit(model, grounding, "gated", early_stop=0.9999)
     with pytest.raises(DataError, match="E226"):
         api.fit(model, grounding, "gated", given=np.ones(len(grounding.states), dtype=bool))
-    problem = Problem(grounding.graph, np.zeros(len(grounding.states), dtype=np.int8), grounding.states)
-    with pytest.raises(UsageError, match="E318"):
-        relcrf.backends.registry.make("gated").infer(problem, {"weights": np.zeros(0), "gates": np.zeros(0)})
 
 
-def test_gates_that_were_not_grounded():
+def test_a_problem_made_by_hand_has_gates_by_statuses(rows):
+    model, grounding = rows
+    fit = api.fit(model, grounding, "gated", price=0.002, max_iterations=5)
+    roles = np.zeros(len(grounding.states), dtype=np.int8)
+    by_hand = Problem(grounding.graph, roles, grounding.states, asked=np.ones(len(roles), dtype=bool))
+    found = relcrf.backends.registry.make("gated", price=0.002).infer(by_hand, fit.learned.vectors)
+    expected = api.predict(fit, grounding, hidden=np.ones(len(roles), dtype=bool))
+    np.testing.assert_array_equal(found.marginals, expected.inferred.marginals)
+
+
+def test_gates_are_grounded_when_a_backend_reads_them(monkeypatch):
+    """Backends without gates never ground them, and those with gates once, whatever the graph was grounded for."""
+    ground, count = gates_module._made, []
+    monkeypatch.setattr(gates_module, "_made", lambda *given: count.append(1) or ground(*given))
     model = relcrf.parse(worlds.WEATHER + "gate link by x.wet")
-    data = relcrf.Dataset(worlds.weather(60))
-    without = model.ground(data)
-    with pytest.raises(UsageError, match="E318"):
-        api.fit(model, without, "gated")
-    fit = model.fit(data, "gated", max_iterations=2)
-    with pytest.raises(UsageError, match="E318"):
-        api.predict(fit, without)
-    model.fit(data, "local")
+    grounding = model.ground(relcrf.Dataset(worlds.weather(60)))
+    api.predict(api.fit(model, grounding, "local"), grounding)
+    assert count == []
+    fit = api.fit(model, grounding, "gated", max_iterations=2)
+    api.predict(fit, grounding)
+    assert count == [1]
+
+
+def test_gates_go_to_other_processes_with_their_problem():
+    model = relcrf.parse(worlds.WEATHER + "gate link by x.wet")
+    problem = api.training_problem(model.ground(relcrf.Dataset(worlds.weather(60))))
+    found = pickle.loads(pickle.dumps(problem))
+    assert found.gates.layout == problem.gates.layout
+    (one,), (other,) = found.gates.groups.values(), problem.gates.groups.values()
+    np.testing.assert_array_equal(one.by.values, other.by.values)
 
 
 # Commands
@@ -645,9 +664,9 @@ def test_labels_that_are_held_out_are_seen_by_no_stage():
         CASES.split("template when_wet")[0]
         + "template pair(x: Thing, y: Thing) where Next(x, y) over x.rain <=> y.rain"
     )
-    grounding = model.ground(chain_of([True] * 60), with_gates=True)
+    grounding = model.ground(chain_of([True] * 60))
     settings = {"early_stop": 0.3, "given_share": 0.5, "draws": 3, "max_iterations": 3, "patience": 100}
-    problem = api.training_problem(grounding, gated=True)
+    problem = api.training_problem(grounding)
     out, whole = Examples(Settings(), "gated", 0.3, 200).held_out_of(problem, np.random.default_rng(0))
     assert out.any() and not whole
     wrong = replace(problem, states=np.where(out, 1 - problem.states, problem.states).astype(np.int32))

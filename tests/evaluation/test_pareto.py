@@ -29,7 +29,7 @@ def fields():
     rng = np.random.default_rng(0)
     rows = random_fields.make_rows(random_fields.make_field(rng, 10, 20, 3), 240, rng, 60)
     model = relcrf.load(shipped("models", "random_field.rcrf"))
-    grounding = model.ground(relcrf.Dataset(random_fields.tables(rows, answered=True)), with_gates=True)
+    grounding = model.ground(relcrf.Dataset(random_fields.tables(rows, answered=True)))
     late = np.arange(240)[:, None] >= 120
     return model, grounding, ((rows.statuses == random_fields.OUTPUT) & late).ravel()
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_swept(fields):
 
 def test_gates_that_were_open_beyond_doubt_close_all_the_same(fields):
     _, grounding, hidden = fields
-    fold = Fold(training_problem(grounding, hidden, gated=True), asking_problem(grounding, hidden, gated=True))
+    fold = Fold(training_problem(grounding, hidden), asking_problem(grounding, hidden))
     (cheap,), (dear,) = (systems("gated", (price,), SETTINGS) for price in (0.0, 3e-3))
     start = dict(cheap.fit(fold.learning, Monitor()).vectors)
     start["gates"] = np.where(start["gates"] == start["gates"].max(), 30.0, 0.0)

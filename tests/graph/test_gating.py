@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
 from relcrf.graph.gated_graph import GatedGraph
-from relcrf.graph.gating import ASKED, HIDDEN, GatedGroup, Gating, block_for
+from relcrf.graph.gates import ASKED, HIDDEN, GateGroup, Gates, block_for
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
@@ -54,7 +54,7 @@ def one_group(scope, features, by):
     group = FactorGroup(scope, (3, 3), features, None, 0)
     layout = WeightLayout((WeightBlock("t", features.n_features, 9),))
     graph = FactorGraph(np.full(6, 3, dtype=np.int32), (group,), layout)
-    return graph, Gating((GatedGroup(0, by),), WeightLayout((block_for(group, by, "gate"),)))
+    return graph, Gates({0: GateGroup(0, by)}, WeightLayout((block_for(group, by, "gate"),)))
 
 
 @pytest.mark.parametrize("scope", SCOPES)

@@ -9,6 +9,7 @@ from scipy.special import expit, logit
 
 from relcrf.backends.base import Problem
 from relcrf.backends.risks import risk_of
+from relcrf.graph.gates import LazyGates
 from relcrf.graph.reduction import Role
 from relcrf.learning.penalties import CORNER, Penalties
 from relcrf.learning.risk import LOSSES, Settings
@@ -23,9 +24,10 @@ def world(seed):
     states = np.array([rng.integers(k) for k in graph.cardinality], dtype=np.int32)
     wanted = rng.random(8) < 0.7
     wanted[0] = True
-    problem = Problem(graph, roles, states, gating=random_gating(rng, graph), asked=wanted)
+    gates = random_gating(rng, graph)
+    problem = Problem(graph, roles, states, lazy_gates=LazyGates(lambda: gates), asked=wanted)
     asked = wanted & (roles == Role.FREE)
-    point = rng.normal(size=graph.layout.size + problem.gating.layout.size)
+    point = rng.normal(size=graph.layout.size + problem.gates.layout.size)
     settings = Settings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4, 1.5)
     return problem, asked, point, settings
 
@@ -56,7 +58,7 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
     size = problem.graph.layout.size
     factors, messages = [], 0.0
     known = gated_factors(
-        problem.graph, problem.gating, problem.roles, problem.states, problem.asked, point[:size], point[size:]
+        problem.graph, problem.gates, problem.roles, problem.states, problem.asked, point[:size], point[size:]
     )
     for free, table, z in known:
         if z is None:
@@ -79,7 +81,7 @@ def test_hard_gates_leave_factors_out(seed):
     size = problem.graph.layout.size
     factors, messages = [], 0
     known = gated_factors(
-        problem.graph, problem.gating, problem.roles, problem.states, problem.asked, point[:size], point[size:]
+        problem.graph, problem.gates, problem.roles, problem.states, problem.asked, point[:size], point[size:]
     )
     for free, table, z in known:
         if z is None:

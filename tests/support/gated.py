@@ -8,24 +8,23 @@ import numpy as np
 from graphs import dense_features
 
 from relcrf.graph.features import Dense
-from relcrf.graph.gating import GatedGroup, Gating, block_for, has_keys
+from relcrf.graph.gates import GateGroup, Gates, block_for, has_keys
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
 
 
 def random_gating(rng, graph):
     """Gates on all groups over two places; some by features of their own."""
-    groups, blocks = [], []
+    groups, blocks = {}, []
     for number, group in enumerate(graph.groups):
         if len(group.scope) != 2:
-            groups.append(None)
             continue
         by = None
         if rng.random() < 0.4:
             by = Dense(rng.normal(size=(group.n_factors, int(rng.integers(1, 3)))))
-        groups.append(GatedGroup(len(blocks), by))
+        groups[number] = GateGroup(len(blocks), by)
         blocks.append(block_for(group, by, f"gate{number}"))
-    return Gating(tuple(groups), WeightLayout(tuple(blocks)))
+    return Gates(groups, WeightLayout(tuple(blocks)))
 
 
 def log_odds(graph, gating, number, factor, roles, states, asked, gates):

@@ -14,6 +14,7 @@ from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import attribute_head, function_help
 from relcrf.editor.sketch import Sketch
 from relcrf.errors import UsageError
+from relcrf.language.tokens import COMPARISONS, DeclarationTokens
 from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
 from relcrf.model.rules import all_templates
@@ -26,8 +27,7 @@ from relcrf.model.spec import (
     RangeDomain,
     Relation,
 )
-from relcrf.model.types import SCALARS, Bag, DomainType
-from relcrf.text.tokens import COMPARISONS, Piece, Token
+from relcrf.model.types import SCALARS, Bag
 
 MAX_VALUES = 500
 """Values of a domain that are offered; nobody scrolls through more."""
@@ -95,9 +95,9 @@ def complete(document: Document, offset: int, *, after_space: bool = False) -> C
     token = text.tokens[left] if left >= 0 and text.tokens[left].stop >= offset else None
     if token is not None and (token.kind in ("comment", "number", "other")):
         return None
-    if token is not None and token.kind == "text" and (offset < token.stop or not _is_closed(token)):
+    if token is not None and token.kind == "text" and (offset < token.stop or token.terminal == "UNCLOSED"):
         place = _Place(document, token.start)
-        stop = token.stop - 1 if _is_closed(token) else offset
+        stop = token.stop - 1 if token.terminal == "STRING" else offset
         return Completions(token.start + 1, stop, tuple(place.quoted()))
     start, stop = (token.start, token.stop) if token is not None and token.kind == "name" else (offset, offset)
     place = _Place(document, start)
@@ -107,10 +107,6 @@ def complete(document: Document, offset: int, *, after_space: bool = False) -> C
     for item in sorted(place.items(), key=lambda item: item.rank):  # values stay in the order of their states
         best.setdefault(item.label, item)
     return Completions(start, stop, tuple(best.values()))
-
-
-def _is_closed(token: Token) -> bool:
-    return len(token.text) > 1 and token.text.endswith('"')
 
 
 class _Place:
@@ -124,7 +120,7 @@ class _Place:
         self.is_line_start = not before[line:].strip()
         self.is_unindented = self.is_line_start and line == offset
         # A word that begins at the cursor may cut the text anew; what counts is the declaration before it.
-        whole = document.text.piece_at(offset - 1) if offset else None
+        whole = document.text.declaration_at(offset - 1) if offset else None
         self._begin(whole, before, offset)
         if whole is not None and self.expected is None:
             # Behind `predict` or `rule` alone the parser does not see that a declaration begins, and we do.
@@ -132,15 +128,15 @@ class _Place:
             if tokens and tokens[0].start < offset and tokens[0].text in DECLARATIONS:
                 started = expected(before[tokens[0].start :])
                 if started is not None:
-                    self._begin(Piece(tuple(tokens)), before, offset)
+                    self._begin(DeclarationTokens(tuple(tokens)), before, offset)
 
-    def _begin(self, piece: Piece | None, before: str, offset: int) -> None:
-        """Takes a piece for the declaration that the place is in."""
-        tokens = [t for t in piece.tokens if t.start < offset] if piece is not None else []
+    def _begin(self, declared: DeclarationTokens | None, before: str, offset: int) -> None:
+        """Takes some tokens for the declaration that the place is in."""
+        tokens = [t for t in declared.tokens if t.start < offset] if declared is not None else []
         self.texts = tuple(token.text for token in tokens)
         self.last = self.texts[-1] if tokens else ""
-        self.sketch = Sketch(piece, self.spec) if piece is not None and tokens else None
-        self.expected = expected(before[piece.start :] if piece is not None else before)
+        self.sketch = Sketch(declared, self.spec) if declared is not None and tokens else None
+        self.expected = expected(before[declared.start :] if declared is not None else before)
 
     @property
     def index(self) -> int:
@@ -181,7 +177,7 @@ class _Place:
                 if folder is not None:
                     yield Item(path.relative_to(folder).as_posix(), "File", 0)
         elif self.sketch is not None:
-            domain = self._domain_here(self.sketch)
+            domain = self.sketch.expected_sort(self.index)
             for value in self._values_of(domain):
                 yield Item(json.dumps(value, ensure_ascii=False)[1:-1], "EnumMember", 0, domain or "")
 
@@ -230,7 +226,7 @@ class _Place:
 
     def _terms(self, sketch: Sketch) -> Iterator[Item]:
         """What an expression may begin with."""
-        domain = self._domain_here(sketch)
+        domain = sketch.expected_sort(self.index)
         for value in self._values_of(domain):
             written = (
                 value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, re.ASCII) else json.dumps(value, ensure_ascii=False)
@@ -239,8 +235,8 @@ class _Place:
         if self.last == "in":
             yield from self._bags(sketch)
             return
-        wanted = self._sort_here(sketch)
-        for name, sort in sketch.sorts.items():
+        wanted = sketch.sort_of_argument(self.index)
+        for name, sort in sketch.scope_at(self.index).sorts.items():
             yield Item(name, "Variable", 0 if sort == wanted else 1, f"{name}: {sort}")
         clause = self._clause(sketch)
         if "nearest" in self.texts:
@@ -280,8 +276,9 @@ class _Place:
 
     def _bags(self, sketch: Sketch) -> Iterator[Item]:
         """The bags of all names, those of the element's domain first."""
-        element = sketch.sorts.get(self.texts[-2], "") if len(self.texts) > 1 else ""
-        for name, sort in sketch.sorts.items():
+        sorts = sketch.scope_at(self.index).sorts
+        element = sorts.get(self.texts[-2], "") if len(self.texts) > 1 else ""
+        for name, sort in sorts.items():
             entity = self.spec.entity(sort)
             for attribute in entity.attributes if entity is not None else ():
                 if isinstance(attribute.type, Bag):
@@ -302,28 +299,3 @@ class _Place:
         if isinstance(declared, RangeDomain) and declared.high - declared.low >= MAX_VALUES:
             return ()
         return declared.values[:MAX_VALUES] if isinstance(declared, EnumeratedDomain | RangeDomain) else ()
-
-    def _sort_here(self, sketch: Sketch) -> str | None:
-        """The sort of the argument that would stand here."""
-        call = sketch.call_at(self.index) if self.last in ("(", ",") else None
-        relation = self.spec.relation(call[0]) if call is not None else None
-        if relation is None or call is None or call[1] >= len(relation.parameters):
-            return None
-        return relation.parameters[call[1]].sort
-
-    def _domain_here(self, sketch: Sketch) -> str | None:
-        """The domain whose value would stand here: that of the other side of a comparison, or of an argument."""
-        if self.last not in COMPARISONS:
-            return self._sort_here(sketch)
-        k = self.index - 2
-        if k < 1:
-            return None
-        if sketch.texts[k - 1] == ".":
-            kind = sketch.attribute_type(sketch.owner_at(k - 1) or "", sketch.texts[k])
-            return kind.domain if isinstance(kind, DomainType) else None
-        if sketch.texts[k] == ")":
-            call = sketch.call_at(k)
-            relation = self.spec.relation(call[0]) if call is not None else None
-            kind = relation.type if isinstance(relation, RandomRelation) else None
-            return kind.domain if isinstance(kind, DomainType) else None
-        return sketch.sorts.get(sketch.texts[k])

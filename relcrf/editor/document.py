@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 
-from relcrf.editor.semantics import Reader
 from relcrf.editor.sketch import Sketch
 from relcrf.editor.symbols import Binder, Index, Occurrence, Symbol
 from relcrf.errors import Diagnostic, Source, Span
 from relcrf.language.check import check
-from relcrf.language.parse import read
+from relcrf.language.parse import read_source
+from relcrf.language.tokens import DeclarationTokens, SourceText
 from relcrf.model.spec import Declaration, Include, ModelSpec
-from relcrf.text.tokens import Piece, Text
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +35,7 @@ class Document:
     def __init__(self, text: str, path: Path | None) -> None:
         self.path = path.resolve() if path is not None else None
         self.name = str(self.path) if self.path is not None else UNSAVED
-        self.text = Text(text)
+        self.text = SourceText(text, self.name)
 
     @property
     def folder(self) -> Path | None:
@@ -55,11 +54,10 @@ class Document:
     @cached_property
     def _read(self) -> tuple[ModelSpec, list[Diagnostic]]:
         try:
-            return read(self.text.text, self.name, self.folder)
+            return read_source(self.text, self.folder)
         except Exception:
             _log.exception("reading %s failed; this is a bug in relcrf", self.name)
-            source = Source(self.name, self.text.text)
-            return ModelSpec((), source=source), [_bug(source)]
+            return ModelSpec((), source=self.text.source), [_bug(self.text.source)]
 
     @cached_property
     def diagnostics(self) -> list[Diagnostic]:
@@ -68,7 +66,7 @@ class Document:
             found = check(self.spec, self.problems)
         except Exception:
             _log.exception("checking %s failed; this is a bug in relcrf", self.name)
-            found = [_bug(Source(self.name, self.text.text))]
+            found = [_bug(self.text.source)]
         return sorted([*self.problems, *found], key=_place)
 
     @cached_property
@@ -79,9 +77,9 @@ class Document:
         return {source.name: source for source in sources if source.name != self.name}
 
     @cached_property
-    def texts(self) -> Mapping[str, Text]:
+    def texts(self) -> Mapping[str, SourceText]:
         """The model's text and those that it includes, by the names of their sources."""
-        return {self.name: self.text, **{name: Text(source.text) for name, source in self._sources.items()}}
+        return {self.name: self.text, **{name: SourceText(source.text, name) for name, source in self._sources.items()}}
 
     def path_of(self, source: str) -> Path | None:
         """The file of a source."""
@@ -113,35 +111,28 @@ class Document:
         binders: dict[Symbol, Binder] = {}
         found: list[Occurrence] = []
         try:
-            reader = Reader(self.spec, self.texts)
-            binders = reader.binders
-            found += reader.occurrences()
-            found += self._half_typed(binders)
+            for name, text in self.texts.items():
+                for declaration in text.declarations:
+                    found += Sketch(declaration, self.spec).occurrences(name, self.texts, binders)
         except Exception:
             _log.exception("looking up the names of %s failed; this is a bug in relcrf", self.name)
         return Index(found, binders)
 
-    def _half_typed(self, binders: dict[Symbol, Binder]) -> Iterator[Occurrence]:
-        whole = {piece.start for piece, _ in self.declared}
-        for piece in self.text.pieces:
-            if piece.start not in whole:
-                yield from Sketch(piece, self.spec).occurrences(self.name, binders)
-
     @cached_property
-    def declared(self) -> tuple[tuple[Piece, Declaration], ...]:
+    def declared(self) -> tuple[tuple[DeclarationTokens, Declaration], ...]:
         """The declarations of this text that parse, each with its tokens."""
         found = []
         for declaration in self.spec.declarations:
             if declaration.span is not None:
-                piece = self.text.piece_at(self.text.offsets(declaration.span)[0])
-                if piece is not None:
-                    found.append((piece, declaration))
+                tokens = self.text.declaration_at(self.text.offsets(declaration.span)[0])
+                if tokens is not None:
+                    found.append((tokens, declaration))
         return tuple(found)
 
     def included_at(self, offset: int) -> Path | None:
         """The file that the `include` at an offset names."""
-        for piece, declaration in self.declared:
-            if isinstance(declaration, Include) and piece.start <= offset <= piece.stop:
+        for tokens, declaration in self.declared:
+            if isinstance(declaration, Include) and tokens.start <= offset <= tokens.stop:
                 path = self.target_of(declaration)
                 return path if path is not None and os.path.isfile(path) else None
         return None

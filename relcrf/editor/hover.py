@@ -13,6 +13,7 @@ from relcrf.editor.runs import Learned, Runs
 from relcrf.editor.symbols import Binder, Space, Symbol
 from relcrf.errors import UsageError, listing
 from relcrf.language.render import declaration as render_declaration
+from relcrf.language.tokens import Token
 from relcrf.model.functions import FUNCTIONS, Signature
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import (
@@ -30,7 +31,6 @@ from relcrf.model.spec import (
     Template,
 )
 from relcrf.model.types import Bag, Bool, DomainType
-from relcrf.text.tokens import Token
 
 MAX_VALUES = 40
 """A longer list of values fills the screen."""
@@ -76,8 +76,8 @@ def _of_word(document: Document, token: Token, runs: Runs, roots: Sequence[Path]
             yield error.diagnostics[0].message
     elif token.text in GLOSSARY:
         yield f"**{token.text}**: {GLOSSARY[token.text]}"
-        piece = document.text.piece_at(token.start)
-        if token.text == "rule" and piece is not None and piece.start == token.start:
+        declared = document.text.declaration_at(token.start)
+        if token.text == "rule" and declared is not None and declared.start == token.start:
             yield from _of_nameless_rule(document, token, runs, roots)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relcrf.editor.document import Document
-from relcrf.text.heads import Head
-from relcrf.text.tokens import Piece
+from relcrf.language.tokens import DeclarationTokens
 
 _KINDS = {
     "domain": "Enum",
@@ -46,28 +45,27 @@ class Heading:
 
 def outline(document: Document) -> Iterator[Heading]:
     """The declarations in the order of the text. Half typed ones are there, too: a list that jumps helps nobody."""
-    for piece in document.text.pieces:
-        head = Head(piece)
+    for head in document.text.declarations:
         if head.keyword:
-            yield _heading(piece, head, document.text.text)
+            yield _heading(head, document.text.text)
 
 
-def _heading(piece: Piece, head: Head, text: str) -> Heading:
+def _heading(head: DeclarationTokens, text: str) -> Heading:
     if head.name_index is not None:
         name = head.tokens[head.name_index]
         label = name.text
     else:
         name = head.tokens[0]
-        label = " ".join(text[piece.start : piece.stop].split())
+        label = " ".join(text[head.start : head.stop].split())
         label = label if len(label) <= _MAX_LABEL else label[:_MAX_LABEL] + "..."
     parameters = ", ".join(f"{p}: {sort}" for p, (_, sort) in head.parameters.items())
     word = "predict relation" if head.keyword == "predict" else head.keyword
     detail = f"{word}({parameters})" if parameters else word
     children = tuple(_attributes(head))
-    return Heading(label, _KINDS[head.keyword], detail, piece.start, piece.stop, name.start, name.stop, children)
+    return Heading(label, _KINDS[head.keyword], detail, head.start, head.stop, name.start, name.stop, children)
 
 
-def _attributes(head: Head) -> Iterator[Heading]:
+def _attributes(head: DeclarationTokens) -> Iterator[Heading]:
     for k in sorted(head.attributes):
         name = head.tokens[k]
         is_random = head.texts[k - 1] in ("predict", "latent")
@@ -79,5 +77,5 @@ def _attributes(head: Head) -> Iterator[Heading]:
         yield Heading(name.text, "Field", role + kind, first.start, head.tokens[stop - 1].stop, name.start, name.stop)
 
 
-def _begins_attribute(head: Head, k: int) -> bool:
+def _begins_attribute(head: DeclarationTokens, k: int) -> bool:
     return k in head.attributes or (k + 1 in head.attributes and head.texts[k] in ("predict", "latent"))

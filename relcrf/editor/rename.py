@@ -66,9 +66,9 @@ def _taken(document: Document, symbol: Symbol) -> set[str]:
 def _bare_names(document: Document, symbol: Symbol) -> Iterator[str]:
     """The binders and values of the declarations that speak of a binder: all names with nothing around them."""
     for occurrence in document.index.of(symbol):
-        piece = document.texts[occurrence.source].piece_at(occurrence.start)
-        for k, token in enumerate(piece.tokens if piece is not None else ()):
-            texts = piece.texts if piece is not None else ()
+        declared = document.texts[occurrence.source].declaration_at(occurrence.start)
+        for k, token in enumerate(declared.tokens if declared is not None else ()):
+            texts = declared.texts if declared is not None else ()
             if token.kind == "name" and texts[k - 1 : k] != (".",) and texts[k + 1 : k + 2] != ("(",):
                 yield token.text
 

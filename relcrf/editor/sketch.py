@@ -1,64 +1,99 @@
-"""What can be told of a declaration from its tokens alone.
+"""The meaning of the words of a declaration, by its tokens and the checker's scopes.
 
-The declaration that somebody is typing does not parse. Its binders, the names that its relations bind and what its words
-stand for can be told all the same, nearly always as the checker will once it is whole.
+A declaration that somebody is typing does not parse. So its atoms are read off its tokens, whether it is whole or not; the same
+`Scope` that the checker and grounding use then gives the sorts of its names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from relcrf.editor.symbols import Binder, Occurrence, Space, Symbol
+from relcrf.language.tokens import (
+    COMPARISONS,
+    WEIGHING,
+    DeclarationTokens,
+    SourceText,
+    Token,
+    closing,
+    opening,
+)
 from relcrf.language.words import LANGUAGE
+from relcrf.model.expressions import Aggregate, Atom, Attribute, Expression, Member, Name, Truth, conjoined
 from relcrf.model.functions import FUNCTIONS
-from relcrf.model.spec import Entity, EnumeratedDomain, ModelSpec, Relation
-from relcrf.model.types import SCALARS, Bag
-from relcrf.text.heads import WEIGHING, Head
-from relcrf.text.tokens import Piece, Token, closing, opening
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import Entity, EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Relation, Template
+from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
+from relcrf.model.typing import Scope
 
 
-class Sketch(Head):
-    """A declaration that may be half typed, among the others of its model.
+class Sketch(DeclarationTokens):
+    """A declaration, whole or half typed, among the others of its model.
 
     Args:
-        spec: what the rest of the model declares.
+        spec: what the model declares, as far as it parses.
     """
 
-    def __init__(self, piece: Piece, spec: ModelSpec) -> None:
-        super().__init__(piece)
+    def __init__(self, declaration: DeclarationTokens, spec: ModelSpec) -> None:
+        super().__init__(declaration.tokens)
         self.spec = spec
 
+    # Names and their sorts
+
     @cached_property
-    def sorts(self) -> dict[str, str]:
-        """The sorts of the binders and of the names that relations and bags bind."""
-        sorts = {name: sort for name, (_, sort) in self.parameters.items() if sort}
-        if self.keyword == "gate":
-            template = next((t for t in self.spec.templates if t.name == self.name), None)
-            sorts = {p.name: p.sort for p in template.parameters} if template else {}
-        for _ in range(2):  # the owner of a bag may be bound behind it
-            for name, sort in self._bound(sorts):
-                if name not in self.parameters and not self._is_value(name, sort):
-                    sorts.setdefault(name, sort)
-        return sorts
+    def template(self) -> Template | None:
+        """The template that a gate is of."""
+        is_gate = self.keyword == "gate"
+        return next((t for t in all_templates(self.spec) if is_gate and t.name == self.name), None)
 
-    def _is_value(self, name: str, domain: str) -> bool:
-        declared = self.spec.domain(domain)
-        return isinstance(declared, EnumeratedDomain) and name in declared.values
-
-    def _bound(self, sorts: dict[str, str]) -> Iterator[tuple[str, str]]:
-        """The names that atoms and `in` bind, each with its sort."""
+    @cached_property
+    def scopes(self) -> tuple[tuple[range, Scope], ...]:
+        """The scopes of the declaration and of its aggregates, outer ones first, each with the tokens that are in it."""
+        if self.template is not None:
+            outer = Scope(self.spec, self.template.parameters, self.template.where)
+        else:
+            parameters = tuple(Parameter(name, sort) for name, (_, sort) in self.parameters.items() if sort)
+            outer = Scope(self.spec, parameters, self._condition(self.body_index, len(self.tokens)))
+        found = [(range(len(self.tokens) + 1), outer)]
         for k in range(self.body_index, len(self.tokens)):
-            if self.texts[k] == "(" and self.tokens[k - 1].kind == "name":
-                relation = self.spec.relation(self.texts[k - 1])
-                arguments = list(self._arguments(k))
-                for argument, parameter in zip(arguments, relation.parameters if relation else (), strict=False):
-                    if len(argument) == 1 and argument[0].kind == "name":
-                        yield argument[0].text, parameter.sort
-            elif self.texts[k] == "in" and self.texts[k + 2 : k + 3] == (".",) and len(self.texts) > k + 3:
-                bag = self.attribute_type(sorts.get(self.texts[k + 1], ""), self.texts[k + 3])
-                if isinstance(bag, Bag) and self.tokens[k - 1].kind == "name":
-                    yield self.texts[k - 1], bag.domain
+            if self.tokens[k].terminal == "FIGURE":
+                stop = closing(self.texts, k + 1)
+                _, around = next((r, s) for r, s in reversed(found) if k in r)
+                condition = self._condition(k + 2, stop)
+                if condition is not None:
+                    found.append((range(k, stop + 1), around.inside(Aggregate(self.texts[k], (), condition))))
+        return tuple(found)
+
+    def scope_at(self, k: int) -> Scope:
+        """Return the innermost scope around a token."""
+        return next(scope for tokens, scope in reversed(self.scopes) if k in tokens)
+
+    @property
+    def sorts(self) -> dict[str, str]:
+        """The sorts of the names that no aggregate has for itself."""
+        return self.scopes[0][1].sorts
+
+    def _condition(self, start: int, stop: int) -> Expression | None:
+        """Return the conjunction of the atoms and memberships, which bind names, among some tokens outside of aggregates."""
+        found: list[Expression] = []
+        k = start
+        while k < stop:
+            if self.tokens[k].terminal == "FIGURE":
+                k = closing(self.texts, k + 1)
+            elif self.texts[k] == "(" and self.tokens[k - 1].kind == "name":
+                arguments = (Name(a[0].text) if _is_name(a) else Truth(True) for a in self._arguments(k))
+                found.append(Atom(self.texts[k - 1], tuple(arguments)))
+            elif self._is_member(k):
+                found.append(Member(Name(self.texts[k - 1]), Attribute(self.texts[k + 1], self.texts[k + 3])))
+            k += 1
+        return conjoined(found)
+
+    def _is_member(self, k: int) -> bool:
+        """Return whether token `k` is the `in` of `w in p.words`."""
+        has_bag = self.texts[k + 2 : k + 3] == (".",) and len(self.texts) > k + 3
+        return self.texts[k] == "in" and has_bag and self.tokens[k - 1].kind == "name"
 
     def _arguments(self, bracket: int) -> Iterator[list[Token]]:
         argument: list[Token] = []
@@ -72,23 +107,25 @@ class Sketch(Head):
                 argument.append(token)
         yield argument
 
-    def attribute_type(self, owner: str, attribute: str) -> object | None:
-        """The type of an attribute of an entity or relation."""
+    # Attributes and values
+
+    def _attribute_type(self, owner: str, attribute: str) -> AttributeType | None:
+        """Return the type of an attribute of an entity or relation."""
         declared = self.spec.entity(owner) or self.spec.relation(owner)
         found = declared.attribute(attribute) if isinstance(declared, Entity | Relation) else None
         return found.type if found else None
 
     def owner_at(self, dot: int) -> str | None:
-        """The entity or relation whose attribute stands behind the dot of `a.` or `R(a, b).`."""
+        """Return the entity or relation whose attribute stands behind the dot of `a.` or `R(a, b).`."""
         if dot < 1:
             return None
         if self.texts[dot - 1] == ")":
             bracket = opening(self.texts, dot - 1)
             return self.texts[bracket - 1] if bracket > 0 and self.tokens[bracket - 1].kind == "name" else None
-        return self.sorts.get(self.texts[dot - 1])
+        return self.scope_at(dot).sorts.get(self.texts[dot - 1])
 
     def call_at(self, k: int) -> tuple[str, int] | None:
-        """The name before the innermost open bracket left of token `k`, and the index of the argument there."""
+        """Return the name before the innermost open bracket left of token `k`, and the index of the argument there."""
         depth, argument = 0, 0
         for j in range(k - 1, self.body_index - 1, -1):
             if self.texts[j] in (")", "}"):
@@ -102,34 +139,97 @@ class Sketch(Head):
                 argument += 1
         return None
 
+    def sort_of_argument(self, k: int) -> str | None:
+        """Return the sort of the argument that begins with token `k`."""
+        call = self.call_at(k) if self._text(k - 1) in ("(", ",") else None
+        relation = self.spec.relation(call[0]) if call is not None else None
+        if relation is None or call is None or call[1] >= len(relation.parameters):
+            return None
+        return relation.parameters[call[1]].sort
+
+    def expected_sort(self, k: int) -> str | None:
+        """Return the sort of the term at token `k`: that of an argument, or of the left side of a comparison."""
+        return self._sort_before(k - 2) if self._text(k - 1) in COMPARISONS else self.sort_of_argument(k)
+
+    def _sort_before(self, k: int) -> str | None:
+        """Return the domain of the term that ends with token `k`, or the sort of a name there."""
+        if k < 1:
+            return None
+        if self.texts[k - 1] == ".":
+            kind: object = self._attribute_type(self.owner_at(k - 1) or "", self.texts[k])
+        elif self.texts[k] == ")":
+            relation = self.spec.relation(self.texts[max(opening(self.texts, k), 1) - 1])
+            kind = relation.type if isinstance(relation, RandomRelation) else None
+        else:
+            return self.scope_at(k).sorts.get(self.texts[k])
+        return kind.domain if isinstance(kind, DomainType) else None
+
+    def _sort_behind(self, k: int) -> str | None:
+        """Return the domain of what follows a comparison or an `in` at token `k`."""
+        last = k + 1
+        if self._text(last + 1) == "(":
+            last = closing(self.texts, last + 1)
+        if self._text(last + 1) == ".":
+            last += 2
+        if last >= len(self.tokens):
+            return None
+        if self.texts[k] in COMPARISONS:
+            return self._sort_before(last)
+        bag = self._attribute_type(self.owner_at(last - 1) or "", self.texts[last])
+        return bag.domain if isinstance(bag, Bag) else None
+
+    def _text(self, k: int) -> str:
+        return self.texts[k] if 0 <= k < len(self.texts) else ""
+
     # Occurrences
 
-    def occurrences(self, source: str, binders: dict[Symbol, Binder]) -> Iterator[Occurrence]:
-        """What the words of the declaration stand for.
+    def occurrences(
+        self, source: str, texts: Mapping[str, SourceText], binders: dict[Symbol, Binder]
+    ) -> Iterator[Occurrence]:
+        """Yield what the words of the declaration stand for.
 
         Args:
-            source: the name of the text. binders: takes what is known of the binders.
+            source: the name of its text.
+            texts: all texts of the model.
+            binders: takes what is known of the binders.
         """
+        home = (source, self.start)
+        if self.template is not None and self.template.span is not None:
+            name = self.template.span.source.name
+            text = texts.get(name)
+            declared = text.declaration_at(text.offsets(self.template.span)[0]) if text is not None else None
+            home = (name, declared.start) if declared is not None else home
         for k, token in enumerate(self.tokens):
-            if token.kind != "name":
-                continue
-            found = self._symbol(k, source)
+            found = self._symbol(k, home)
             if found is None:
                 continue
             symbol, declares = found
             if symbol.space is Space.BINDER:
-                role = "binder" if self.keyword in WEIGHING else "argument"
-                known = Binder(self.sorts.get(token.text, ""), role, self.name)
-                binders.setdefault(
-                    symbol, known if token.text in self.parameters else Binder(known.sort, "name", self.name)
-                )
+                binders.setdefault(symbol, self._binder(k))
             yield Occurrence(symbol, source, token.start, token.stop, declares)
 
-    def _symbol(self, k: int, source: str) -> tuple[Symbol, bool] | None:
-        """What a name stands for, and whether it is declared there."""
-        text = self.texts[k]
-        before = self.texts[k - 1] if k else ""
-        after = self.texts[k + 1] if k + 1 < len(self.texts) else ""
+    def _binder(self, k: int) -> Binder:
+        name, scope = self.texts[k], self.scopes[0][1]
+        is_binder = name in scope.binders or name in self.parameters or (self.keyword == "rule" and name in scope.sorts)
+        role = "name" if not is_binder else "binder" if self.keyword in WEIGHING else "argument"
+        return Binder(self.scope_at(k).sorts.get(name, ""), role, self.name)
+
+    def _symbol(self, k: int, home: tuple[str, int]) -> tuple[Symbol, bool] | None:
+        """Return what a token stands for, and whether it is declared there.
+
+        Args:
+            home: the text and the offset of the declaration whose binders it may be one of.
+        """
+        token, text = self.tokens[k], self.texts[k]
+        before, after = self._text(k - 1), self._text(k + 1)
+        if (
+            self.keyword == "domain"
+            and before in ("{", ",")
+            and token.terminal in ("NAME", "FIGURE", "INTEGER", "REAL", "STRING")
+        ):
+            return Symbol(Space.VALUE, _value(token), self.name), True
+        if token.kind != "name":
+            return self._value_of(k) if token.kind == "text" else None
         if k == self.name_index:
             space = Space.WEIGHTS if self.keyword in WEIGHING else Space.NAME
             return Symbol(space, text), self.keyword != "gate"
@@ -138,20 +238,42 @@ class Sketch(Head):
             return (Symbol(Space.ATTRIBUTE, text, owner), False) if owner else None
         if k in self.attributes:
             return Symbol(Space.ATTRIBUTE, text, self.name), True
-        if self.keyword == "domain" and k > self.body_index and (text, before) != ("open", "="):
-            return Symbol(Space.VALUE, text, self.name), True
+        if k < self.body_index and text in self.parameters and self.parameters[text][0] is token:
+            return Symbol(Space.BINDER, text, *home), True
         if text in LANGUAGE:
             return None
         if before == "weights":
             return Symbol(Space.WEIGHTS, text), False
-        binder = Symbol(Space.BINDER, text, source, self.tokens[0].start)
-        if k < self.body_index and text in self.parameters and self.parameters[text][0] is self.tokens[k]:
-            return binder, True
         if before == "of" or (before == ":" and self.keyword != "rule" and text not in SCALARS):
             return Symbol(Space.NAME, text), False
         if after == "(" and text not in FUNCTIONS and k >= self.body_index:
             return Symbol(Space.NAME, text), False
-        if text in self.sorts:
-            return binder, False
-        domains = self.spec.constants.get(text, ())
-        return (Symbol(Space.VALUE, text, domains[0]), False) if len(domains) == 1 else None
+        for tokens, scope in self.scopes:
+            if k in tokens and text in scope.sorts:
+                start = home[1] if tokens.start == 0 else self.tokens[tokens.start].start
+                return Symbol(Space.BINDER, text, home[0], start), False
+        return self._value_of(k)
+
+    def _value_of(self, k: int) -> tuple[Symbol, bool] | None:
+        """Return the value that a token is: of the domain that is expected there, or of the only one that has it."""
+        value = _value(self.tokens[k])
+        expected = self.expected_sort(k)
+        if expected is None and (self._text(k + 1) in COMPARISONS or self._text(k + 1) == "in"):
+            expected = self._sort_behind(k + 1)
+        declared = self.spec.domain(expected) if expected else None
+        domains = self.spec.constants.get(value, ()) if self.tokens[k].kind == "name" else ()
+        if isinstance(declared, EnumeratedDomain) and value in declared.values:
+            domains = (declared.name,)
+        return (Symbol(Space.VALUE, value, domains[0]), False) if len(domains) == 1 else None
+
+
+def _is_name(tokens: list[Token]) -> bool:
+    return len(tokens) == 1 and tokens[0].kind == "name"
+
+
+def _value(token: Token) -> str:
+    """Return the value that a name, number or text stands for."""
+    try:
+        return str(json.loads(token.text, strict=False)) if token.terminal == "STRING" else token.text
+    except ValueError:  # a wrong escape
+        return token.text

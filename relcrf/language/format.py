@@ -6,12 +6,13 @@ broken at its conjuncts and commas. Comments at the end of neighbouring lines ar
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 
-from relcrf.language.parse import parse, starts
+from relcrf.errors import ModelError
+from relcrf.language.parse import read_alone
+from relcrf.language.tokens import SourceText, Token
 from relcrf.language.words import CLAUSES
 
 WIDTH = 100
@@ -22,12 +23,6 @@ ALIGNED = 60
 
 INDENT = "    "
 
-_TOKEN = re.compile(
-    r"""(?P<comment>\#[^\n]*) | (?P<newline>\n) | (?P<blank>[^\S\n]+|\ufeff)
-      | (?P<text>"(?:[^"\\\n]|\\.)*") | (?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?) | (?P<name>[A-Za-z_]\w*)
-      | (?P<operator><=>|=>|[=!<>]=|\.\.|.)""",
-    re.VERBOSE | re.ASCII,
-)
 _LINE_WORDS = ("where", "over", "per", "by")
 _OPTIONS = ("init", "fixed", "l1", "l2", "weights")
 _BINARY = {"==", "!=", "<", "<=", ">", ">=", "=>", "<=>", "+", "-", "*", "/", "=", "and", "or", "in"}
@@ -40,13 +35,13 @@ def format_text(text: str) -> str:
     Raises:
         ModelError: where the text does not parse (files that it includes are not looked at).
     """
-    cuts = [*starts(text), len(text)]
-    parse("".join(text[a:b] for a, b in zip([0, *cuts], cuts, strict=False) if not _is_include(text[a:b])))
-    head = _Block.read(text[: cuts[0]] if len(cuts) > 1 else text)
-    blocks = [_Block.read(text[a:b]) for a, b in pairwise(cuts)]
-    if head.tokens:  # whatever the cuts say, nothing is lost
-        blocks, head = [head, *blocks], _Block([], [], True)
-    lines = _plain(head.after)
+    source = SourceText(text)
+    _, problems = read_alone(source)
+    if problems:
+        raise ModelError(problems)
+    cuts = [*(declaration.start for declaration in source.declarations), len(text)]
+    blocks = [_Layout.read(source.between(a, b)) for a, b in pairwise(cuts)]
+    lines = _plain(_Layout.read(source.between(0, cuts[0])).after)
     was_long = False
     for k, block in enumerate(blocks):
         laid = list(block.lines())
@@ -64,12 +59,10 @@ def _plain(lines: list[str]) -> list[tuple[str, str]]:
     return [(line, "") for line in lines]
 
 
-def _is_include(piece: str) -> bool:
-    return piece.lstrip().startswith("include")
-
-
 @dataclass
-class _Token:
+class _Word:
+    """A token with its comments."""
+
     text: str
     kind: str
     comment: str = ""
@@ -79,48 +72,43 @@ class _Token:
 
 
 @dataclass
-class _Block:
+class _Layout:
     """One declaration, and the comments and blank lines that follow it."""
 
-    tokens: list[_Token]
+    tokens: list[_Word]
     after: list[str]
     is_one_line: bool
     hang: int = 0
     """Where the contents of clauses stand behind their indent: the longest of their words and a space."""
 
     @staticmethod
-    def read(text: str) -> _Block:
-        tokens: list[_Token] = []
+    def read(found: Iterable[Token]) -> _Layout:
+        tokens: list[_Word] = []
         waiting: list[str] = []
         breaks = 0
         is_line_empty, is_one_line = True, True
-        after: list[str] = []
-        for match in _TOKEN.finditer(text):
-            kind, found = str(match.lastgroup), match.group()
-            if kind == "blank":
-                continue
-            if kind == "newline":
-                breaks += 1
-                is_line_empty = True
+        for token in found:
+            if token.kind == "space":
+                breaks += token.text.count("\n")
+                is_line_empty |= "\n" in token.text
                 if breaks > 1 and (not waiting or waiting[-1]):
                     waiting.append("")
-            elif kind == "comment":
+            elif token.kind == "comment":
                 breaks = 0
                 if tokens and not is_line_empty and not waiting and not tokens[-1].comment:
-                    tokens[-1].comment = found.rstrip()
+                    tokens[-1].comment = token.text.rstrip()
                 else:
-                    waiting.append(found.rstrip())
+                    waiting.append(token.text.rstrip())
             else:
                 if tokens and breaks + len(waiting) > 0:
                     is_one_line = False
                 breaks = 0
-                tokens.append(_Token(found, kind, above=[line for line in waiting if line]))
+                tokens.append(_Word(token.text, token.kind, above=[line for line in waiting if line]))
                 waiting = []
                 is_line_empty = False
-        after = waiting
         if any(t.comment for t in tokens[:-1]):
             is_one_line = False
-        return _Block(tokens, after, is_one_line)
+        return _Layout(tokens, waiting, is_one_line)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """The lines of the declaration, each with the comment that ends it."""
@@ -132,14 +120,14 @@ class _Block:
 
     # Words and the space between them
 
-    def _spaced(self, tokens: list[_Token], before: _Token | None = None) -> Iterator[str]:
+    def _spaced(self, tokens: list[_Word], before: _Word | None = None) -> Iterator[str]:
         """Each token with the space that stands before it."""
         for k, token in enumerate(tokens):
             previous = tokens[k - 1] if k else before
             second = tokens[k - 2] if k > 1 else None
             yield (" " if previous is not None and k and self._is_apart(second, previous, token) else "") + token.text
 
-    def _is_apart(self, second: _Token | None, previous: _Token, token: _Token) -> bool:
+    def _is_apart(self, second: _Word | None, previous: _Word, token: _Word) -> bool:
         a, b = previous.text, token.text
         if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not self._is_attribute(token)):
             return False
@@ -150,10 +138,10 @@ class _Block:
         return True
 
     @staticmethod
-    def _is_sign(second: _Token | None) -> bool:
+    def _is_sign(second: _Word | None) -> bool:
         return second is None or second.text in _BEFORE_OPERAND
 
-    def _is_attribute(self, colon: _Token) -> bool:
+    def _is_attribute(self, colon: _Word) -> bool:
         """Whether a colon is that of an attribute, in braces, or that before a random relation's type."""
         depth = 0
         for token in self.tokens:
@@ -176,14 +164,14 @@ class _Block:
                 yield indent + comment, ""
             yield from self._fitted(indent, tokens)
 
-    def _attributes(self) -> Iterator[tuple[str, list[_Token]]]:
+    def _attributes(self) -> Iterator[tuple[str, list[_Word]]]:
         """The head up to the brace, a line for each attribute, and the closing brace."""
         opening = next((k for k, t in enumerate(self.tokens) if t.text == "{"), None)
         if opening is None:
             yield "", self.tokens
             return
         yield "", self.tokens[: opening + 1]
-        rows: list[list[_Token]] = []
+        rows: list[list[_Word]] = []
         for k in range(opening + 1, len(self.tokens) - 1):
             token = self.tokens[k]
             if token.text == ",":
@@ -213,9 +201,9 @@ class _Block:
             return True
         return texts[0] in ("predict", "latent") and texts[2:3] == [":"]
 
-    def _clauses(self) -> Iterator[tuple[str, list[_Token]]]:
+    def _clauses(self) -> Iterator[tuple[str, list[_Word]]]:
         """The head, a line for each clause, and one for the options."""
-        row: list[_Token] = []
+        row: list[_Word] = []
         depth = 0
         indent = ""
         for k, token in enumerate(self.tokens):
@@ -232,7 +220,7 @@ class _Block:
         """Whether `by` is that of nearest neighbours, or of a gate with its first feature."""
         return self.tokens[k].text == "by" and (self.tokens[0].text == "gate" or self.tokens[k - 2].text == "nearest")
 
-    def _fitted(self, indent: str, tokens: list[_Token]) -> Iterator[tuple[str, str]]:
+    def _fitted(self, indent: str, tokens: list[_Word]) -> Iterator[tuple[str, str]]:
         """A row as one line, or broken where comments stand and where it is too long."""
         words = list(self._spaced(tokens))
         if tokens[0].text in _LINE_WORDS and indent and len(words) > 1:
@@ -266,7 +254,7 @@ class _Block:
             yield line, ""
 
 
-def _until_next(words: list[str], tokens: list[_Token], k: int) -> str:
+def _until_next(words: list[str], tokens: list[_Word], k: int) -> str:
     """The words from one break to the next possible one."""
     depth = 0
     for j in range(k, len(words)):
@@ -277,11 +265,11 @@ def _until_next(words: list[str], tokens: list[_Token], k: int) -> str:
     return "".join(words[k:])
 
 
-def _is_option(row: list[_Token]) -> bool:
+def _is_option(row: list[_Word]) -> bool:
     return bool(row) and row[0].text in _OPTIONS
 
 
-def _name_of(row: list[_Token]) -> list[_Token]:
+def _name_of(row: list[_Word]) -> list[_Word]:
     """The tokens of an attribute before its colon."""
     colon = next(k for k, t in enumerate(row) if t.text == ":" and k > 0)
     return row[:colon]

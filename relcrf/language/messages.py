@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import lark
 
-from relcrf.errors import suggestion
+from relcrf.errors import Diagnostic, suggestion
+from relcrf.language.tokens import SourceText, Token, spellings
 from relcrf.language.words import DECLARATIONS
 
 _HUMAN = {
     "NAME": "a name",
     "INTEGER": "a whole number",
-    "SIGNED_INTEGER": "a whole number",
     "REAL": "a number",
-    "SIGNED_REAL": "a number",
     "STRING": "a text in quotes",
     "COMPARISON": "a comparison",
     "PLUS": "'+'",
@@ -26,61 +25,41 @@ _NAME, _COMPARISON = _HUMAN["NAME"], _HUMAN["COMPARISON"]
 _CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "weights")
 _ROLES = ("predict", "latent")
 """What stands before an attribute that is random."""
-_JOINING = frozenset({"COMPARISON", "PLUS", "TIMES", "MINUS", "AND", "OR", "IN", "DOT", "<=>", "=>"})
+_JOINING = frozenset({"<=>", "=>"})
 """What can always go on after a term: messages name it only where nothing else is possible."""
 _MAX_EXPECTED = 5
 """A longer list of what could stand there helps nobody."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """One mistake at `width` characters from `offset` on."""
-
-    code: str
-    message: str
-    offset: int
-    width: int
-    hint: str | None = None
-
-
-def syntax_problem(
-    error: lark.UnexpectedInput, interactive: Any, spelling: dict[str, str], seen: list[lark.Token], text: str
-) -> Problem:
-    """The problem behind an error of the parser.
+def syntax_problem(text: SourceText, parser: Any, taken: Sequence[lark.Token], tokens: Sequence[Token]) -> Diagnostic:
+    """Return what is wrong with a declaration.
 
     Args:
-        interactive: the parser, where it stopped.
-        spelling: how the fixed terminals are written, by name.
-        seen: the tokens that it took.
-        text: what it parsed.
+        parser: Lark's, where it stopped.
+        taken: the tokens that it took, of all `tokens` of the declaration.
     """
-    offset, found = _found(error, seen, text)
-    width = max(1, len(found))
+    rest = [token.text for token in tokens[len(taken) :]]
+    wrong = tokens[len(taken)] if rest else None
+    offset, found = (wrong.start, wrong.text) if wrong is not None else (tokens[-1].stop, "")
+    if wrong is not None and wrong.terminal == "UNCLOSED":
+        found = '"'
+    place = text.span(offset, offset)
+    place = replace(place, end_column=place.column + max(1, len(found)))
     if found == '"':
-        return Problem("E001", "this text has no closing quote on its line", offset, width, "end it with '\"'")
-    if found and not found.isprintable():
-        return Problem("E001", f"the character {found!a} cannot stand in a model", offset, width)
-    if found and not found.isascii():
+        return Diagnostic("E001", "this text has no closing quote on its line", place, "end it with '\"'")
+    if not found.isprintable():
+        return Diagnostic("E001", f"the character {found!a} cannot stand in a model", place)
+    if not found.isascii():
         hint = "names have the letters a-z and A-Z, digits and '_'; put other text in quotes"
-        return Problem("E001", f"unexpected '{found}'", offset, width, hint)
-    terminals = interactive.accepts()
-    accepted = {_HUMAN.get(name) or spelling.get(name, name) for name in terminals - {"$END"}}
+        return Diagnostic("E001", f"unexpected '{found}'", place, hint)
+    terminals = parser.accepts()
+    accepted = {_HUMAN.get(name) or spellings().get(name, name) for name in terminals - {"$END"}}
     next_words = {*accepted, *DECLARATIONS} if "$END" in terminals else accepted
-    remedy = _remedy(found, text[offset:], [str(token) for token in seen], accepted)
-    remedy = remedy or _misspelt(found, next_words)
+    seen = [str(token) for token in taken]
+    remedy = _remedy(found, rest, seen, accepted) or _misspelt(found, next_words)
     what = f"unexpected '{found}'" if found else f"the {seen[0]} ends too early"
     expected = _expected(accepted)
-    return Problem("E001", f"{what}, expected {expected}" if expected else what, offset, width, remedy)
-
-
-def _found(error: lark.UnexpectedInput, seen: list[lark.Token], text: str) -> tuple[int, str]:
-    """Where the parser stopped, and at what; nothing at the end of the declaration."""
-    if isinstance(error, lark.UnexpectedToken) and error.token.type != "$END":
-        return error.token.start_pos or 0, str(error.token)
-    if isinstance(error, lark.UnexpectedCharacters):
-        offset = error.pos_in_stream or 0
-        return offset, text[offset]
-    return (seen[-1].end_pos or 0) if seen else 0, ""
+    return Diagnostic("E001", f"{what}, expected {expected}" if expected else what, place, remedy)
 
 
 def _expected(accepted: set[str]) -> str:
@@ -89,6 +68,8 @@ def _expected(accepted: set[str]) -> str:
         return "an expression"
     names = sorted((accepted - _JOINING - {"("}) or accepted, key=lambda n: (_order(n), n))
     names = [name for name in names if name != _HUMAN["INTEGER"] or _HUMAN["REAL"] not in names]
+    if _HUMAN["INTEGER"] in accepted:  # whose sign is a part of it
+        names = [name for name in names if name != "-"]
     shown = [name if name in _HUMAN.values() else f"'{name}'" for name in names]
     if not 0 < len(shown) <= _MAX_EXPECTED:
         return ""
@@ -100,9 +81,9 @@ def _order(name: str) -> int:
     return _CLAUSES.index(name) if name in _CLAUSES else -1
 
 
-def _remedy(found: str, rest: str, seen: list[str], accepted: set[str]) -> str | None:
-    """How to mend a typical slip, or None. `rest`: the text from what was found on."""
-    if rest[:2] in ("&&", "||") or found in ("&", "|"):
+def _remedy(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
+    """How to mend a typical slip, or None. `rest`: the tokens from what was found on."""
+    if found in ("&", "|"):
         return f"write '{'and' if found == '&' else 'or'}'"
     if found == "!":
         return "write 'not', or '!=' for unequal"
@@ -139,12 +120,12 @@ def _type_remedy(found: str, seen: list[str]) -> str:
     return f"say of what type it is: '{seen[-1]}: TYPE'"
 
 
-def _template_remedy(found: str, rest: str, seen: list[str], accepted: set[str]) -> str | None:
+def _template_remedy(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
     if found in ("where", "over", "per", "by") and found in seen:
         return f"a template has one '{found}' clause: conditions are joined with 'and', the rest with ','"
     if _misspelt(found, accepted):
         return None
-    is_later = re.search(r"^[^#\n]*\bover\b", rest, re.MULTILINE) is not None
+    is_later = "over" in rest
     if "over" not in seen and "over" in accepted and not is_later:
         return "every template has an 'over' clause: the random attributes that it is about"
     if found in _CLAUSES and (found in ("where", "over", "per", "by") or is_later):

@@ -1,7 +1,6 @@
 """Text to a `ModelSpec`.
 
-The text is cut into declarations at the words that begin one, and each piece is parsed on its own: a mistake in one
-declaration gives one diagnostic, and all others are still read.
+Each declaration (`tokens.py` cuts the text) is parsed alone: a mistake in one gives one diagnostic, and all others are read.
 """
 
 from __future__ import annotations
@@ -9,47 +8,20 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import lark
 
-from relcrf.errors import Diagnostic, ModelError, Source, Span, listing, suggestion
+from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
 from relcrf.language.messages import syntax_problem
 from relcrf.language.syntax import Builder, Unbuildable
+from relcrf.language.tokens import DeclarationTokens, SourceText, Token, grammar, spellings
 from relcrf.language.unread import unread
-from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
+from relcrf.language.words import DECLARATIONS
 from relcrf.model.spec import Declaration, Include, ModelSpec
-from relcrf.resources import shipped
-
-_NAME = r"[A-Za-z_]\w*"
-_GAP = r"(?:\s|\#[^\n]*\n)"
-_KEYWORD = rf"(?:{'|'.join(w for w in DECLARATIONS if w not in ('predict', 'rule', 'include'))})\b"
-_CLAUSE = rf"(?:{'|'.join(CLAUSES)})\b"
-_OTHER = rf"(?!(?:{'|'.join(CONTINUING)})\b){_NAME}"
-
-_CUTS = re.compile(
-    rf"""
-    (?P<skip> \#[^\n]* | "(?:[^"\\\n]|\\.)*" )
-    # A keyword and a name: nowhere inside a declaration do two names stand side by side. Or a keyword that begins a
-    # line, unless it is an attribute or a value of that name.
-  | (?P<random> (?<![\w.]) predict{_GAP}+relation\b (?!{_GAP}*[:,}}]) )
-  | (?P<keyword> (?<![\w.]) {_KEYWORD} (?={_GAP}+(?!{_CLAUSE}){_NAME}\b(?!{_GAP}*:)) )
-  | (?P<lonely> ^[ \t]* {_KEYWORD} (?!{_GAP}*[:,.}})]) )
-    # A rule: no attribute of that name, behind whose colon a type stands alone.
-  | (?P<rule> (?<![\w.]) rule\b (?:{_GAP}+[^\s:(){{}}\#"]+){{0,2}} {_GAP}*:
-        (?!{_GAP}*(?:bag\b | -?\d+\s*\.\. | {_NAME}{_GAP}*(?:[,}}]
-            | (?:predict|latent)\b (?!{_GAP}+relation\b(?!{_GAP}*[:,}}])) | {_NAME}{_GAP}*:))) )
-  | (?P<include> (?<![\w.]) include{_GAP}*(?=") )
-  | (?P<first> ^(?:rule|include)\b (?!{_GAP}*[:,.}})]) | ^predict\b (?=(?:{_GAP}+\w+){{1,2}}{_GAP}*\() )
-    # An unindented line such as `templat linked(`.
-  | (?P<odd> ^{_OTHER} (?=[ \t]+ {_OTHER} [ \t]* (?:[({{=\#]|$)) )
-    """,
-    re.MULTILINE | re.VERBOSE | re.ASCII,
-)
 
 
 def parse(text: str, name: str = "<model>", folder: Path | None = None) -> ModelSpec:
@@ -70,28 +42,25 @@ def parse(text: str, name: str = "<model>", folder: Path | None = None) -> Model
 
 def read(text: str, name: str = "<model>", folder: Path | None = None) -> tuple[ModelSpec, list[Diagnostic]]:
     """What could be parsed of a text, and a diagnostic for each declaration that could not."""
-    source = Source(name, text)
-    declarations, problems = _declarations(source)
+    return read_source(SourceText(text, name), folder)
+
+
+def read_source(text: SourceText, folder: Path | None = None) -> tuple[ModelSpec, list[Diagnostic]]:
+    """Return what could be parsed of a text and its files, and a diagnostic for each declaration that could not."""
+    name = text.source.name
+    declarations, problems = read_alone(text)
     included: list[Declaration] = []
     seen: set[Path] = set()
     if folder is not None and Path(name).is_file():
         seen.add(Path(name).resolve())
     _follow(declarations, folder, folder, seen, included, problems)
-    return ModelSpec(tuple(declarations), included=tuple(included), source=source), problems
+    return ModelSpec(tuple(declarations), included=tuple(included), source=text.source), problems
 
 
-def _declarations(source: Source) -> tuple[list[Declaration], list[Diagnostic]]:
-    text = source.text
-    text = " " + text[1:] if text.startswith("\ufeff") else text  # the mark that some editors put at the start
-    declarations: list[Declaration] = []
-    problems: list[Diagnostic] = []
-    for piece in _pieces(text):
-        found = _declaration(piece, source)
-        if isinstance(found, Diagnostic):
-            problems.append(found)
-        elif found is not None:
-            declarations.append(found)
-    return declarations, problems
+def read_alone(text: SourceText) -> tuple[list[Declaration], list[Diagnostic]]:
+    """As `read_source`, without the files that the text includes."""
+    found = [_declaration(text, each) for each in text.declarations]
+    return [d for d in found if not isinstance(d, Diagnostic)], [d for d in found if isinstance(d, Diagnostic)]
 
 
 def _follow(
@@ -125,11 +94,13 @@ def _follow(
         if isinstance(text, Diagnostic):
             problems.append(text)
             continue
-        inner, wrong = _declarations(Source(str(path.relative_to(root.resolve())), text))
+        inner, wrong = read_alone(SourceText(text, str(path.relative_to(root.resolve()))))
         problems += wrong
         _follow(inner, root, path.parent, seen, included, problems)
         included += inner
 
+
+_WORD = re.compile(r"\w+|.", re.DOTALL)
 
 MOST_INCLUDED = 200
 """Files, each of which may include the next."""
@@ -158,89 +129,60 @@ def _included_text(include: Include, root: Path, path: Path) -> str | Diagnostic
         return Diagnostic("E005", f"'{include.path}' is no UTF-8 text", include.span, "save it as UTF-8")
 
 
-@dataclass(frozen=True)
-class _Piece:
-    """Some of the text that holds one declaration: it begins in line `line`, after `indent` characters."""
+def feed(tokens: Iterable[Token]) -> tuple[Any, list[lark.Token], Token | None]:
+    """Feed tokens to a new parser until one does not fit.
 
-    text: str
-    line: int
-    indent: int
+    A word is a word of the language where the grammar admits it, and else a name.
 
-    def span(self, source: Source, offset: int, width: int) -> Span:
-        """A place, by its offset in the piece's text."""
-        line = self.line + self.text.count("\n", 0, offset)
-        column = offset - self.text.rfind("\n", 0, offset) + (self.indent if line == self.line else 0)
-        return Span(source, line, column, line, column + width)
-
-
-def starts(text: str) -> list[int]:
-    """Where declarations begin, as offsets."""
-    found = (m for m in _CUTS.finditer(text) if m.lastgroup != "skip")
-    return [m.start() for m in found if m.lastgroup != "odd" or not _goes_on(text[: m.start()])]
-
-
-def _goes_on(before: str) -> bool:
-    """Whether something must follow what stands before, so that the next word begins no declaration."""
-    for line in reversed(before.splitlines()):
-        code = line.partition("#")[0].rstrip()
-        if code:
-            return code.endswith((":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", "."))
-    return False
-
-
-def _pieces(text: str) -> Iterator[_Piece]:
-    cuts = starts(text)
-    line, at = 1, 0
-    for start, stop in zip([0, *cuts], [*cuts, len(text)], strict=True):
-        line, at = line + text.count("\n", at, start), start
-        indent = start - (text.rfind("\n", 0, start) + 1)
-        yield _Piece(text[start:stop], line, indent)
+    Returns:
+        Lark's interactive parser, the tokens that it took, and the one that it did not.
+    """
+    parser: Any = grammar().parse_interactive()
+    state = parser.parser_state
+    taken: list[lark.Token] = []
+    states, reserved = state.parse_conf.parse_table.states, _reserved()
+    for token in tokens:
+        terminal, text, start = token
+        if terminal in ("NAME", "FIGURE"):
+            admitted = states[state.position]
+            if text in reserved and reserved[text] in admitted:
+                terminal = reserved[text]
+            elif terminal not in admitted:
+                terminal = "NAME"
+        known = lark.Token(terminal, text, start, None, None, None, None, start + len(text))
+        try:
+            state.feed_token(known)
+        except lark.UnexpectedToken:
+            return parser, taken, token
+        taken.append(known)
+    return parser, taken, None
 
 
 @cache
-def _parser() -> lark.Lark:
-    grammar = shipped("grammar", "rcrf.lark").read_text(encoding="utf-8")
-    return lark.Lark(grammar, parser="lalr", lexer="contextual", propagate_positions=True, maybe_placeholders=False)
+def _reserved() -> dict[str, str]:
+    return {text: terminal for terminal, text in spellings().items() if text.isidentifier()}
 
 
-@cache
-def _spelling() -> dict[str, str]:
-    return {t.name: t.pattern.value for t in _parser().terminals if t.pattern.type == "str"}
-
-
-_BLANK = re.compile(r"(?:\s|#[^\n]*)*")
-
-
-def _declaration(piece: _Piece, source: Source) -> Declaration | Diagnostic | None:
-    """The declaration of a piece, what is wrong with it, or None where it holds only comments."""
-    blank = _BLANK.match(piece.text)
-    start = blank.end() if blank else 0
-    if start == len(piece.text):
-        return None
-    word = re.match(r"\w+", piece.text[start : start + 200])
-    if word is None or word.group() not in DECLARATIONS:
-        found = _no_declaration(piece, source, start, word.group() if word else piece.text[start])
-        return unread(found, piece.text[start:], "")
-    interactive: Any = _parser().parse_interactive(piece.text)
-    seen: list[lark.Token] = []
+def _declaration(text: SourceText, declared: DeclarationTokens) -> Declaration | Diagnostic:
+    """Return a declaration, or what is wrong with it."""
+    tokens = declared.tokens
+    word = _WORD.match(text.text, declared.start)
+    if word is not None and word[0] not in DECLARATIONS:
+        return unread(_no_declaration(word[0], text.span(*word.span())), tokens)
+    parser, taken, wrong = feed(tokens)
     try:
-        for token in interactive.lexer_thread.lex(interactive.parser_state):
-            interactive.feed_token(token)
-            seen.append(token)
-        tree = interactive.feed_eof(seen[-1])
-    except lark.UnexpectedInput as error:
-        problem = syntax_problem(error, interactive, _spelling(), seen, piece.text)
-        place = piece.span(source, problem.offset, problem.width)
-        found = Diagnostic(problem.code, problem.message, place, problem.hint)
-        return unread(found, piece.text[start:], piece.text[problem.offset :])
+        tree = parser.feed_eof(taken[-1]) if wrong is None else None
+    except lark.UnexpectedToken:
+        tree = None
+    if tree is None:
+        return unread(syntax_problem(text, parser, taken, tokens), tokens, tokens[len(taken) :])
     try:
-        return Builder(source, piece.line - 1, piece.indent).declaration(tree)
+        return Builder(text).declaration(tree)
     except Unbuildable as beyond:
-        return unread(Diagnostic("E001", beyond.message, beyond.span, beyond.hint), piece.text[start:], "")
+        return unread(Diagnostic("E001", beyond.message, beyond.span, beyond.hint), tokens)
 
 
-def _no_declaration(piece: _Piece, source: Source, offset: int, word: str) -> Diagnostic:
-    place = piece.span(source, offset, len(word))
+def _no_declaration(word: str, place: Span) -> Diagnostic:
     if not word.isprintable():
         return Diagnostic("E002", f"character {word!a} begins no declaration", place, "is this a text file?")
     hint = suggestion(word, DECLARATIONS) or f"a declaration begins with {listing(DECLARATIONS)}"

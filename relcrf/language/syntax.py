@@ -9,7 +9,8 @@ from typing import Any
 
 from lark import Token, Tree
 
-from relcrf.errors import Source, Span
+from relcrf.errors import Span
+from relcrf.language.tokens import SourceText
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS
@@ -35,15 +36,13 @@ class Unbuildable(Exception):
 
 @dataclass(frozen=True)
 class Builder:
-    """Builds from trees of a piece that begins in line `line_offset + 1` of the source, after `indent` characters.
+    """A builder of declarations from trees of tokens of a text.
 
     Raises:
         Unbuildable: from `declaration`, where a number, a text or an expression is beyond what can be held.
     """
 
-    source: Source
-    line_offset: int
-    indent: int
+    text: SourceText
 
     def declaration(self, tree: Any) -> s.Declaration:
         built: s.Declaration = getattr(self, f"_{tree.data}")(tree)
@@ -51,10 +50,7 @@ class Builder:
 
     def _span(self, node: Any) -> Span:
         meta: Any = node if isinstance(node, Token) else node.meta
-        above = self.line_offset
-        start = meta.column + (self.indent if meta.line == 1 else 0)
-        end = meta.end_column + (self.indent if meta.end_line == 1 else 0)
-        return Span(self.source, meta.line + above, start, meta.end_line + above, end)
+        return self.text.span(meta.start_pos, meta.end_pos)
 
     def _name(self, tree: Any) -> str:
         return str(tree.children[0])
@@ -76,12 +72,13 @@ class Builder:
         if body.data == "open":
             return s.OpenDomain(name, span=span)
         if body.data == "range":
-            low, high = (self._integer(bound.children[0]) for bound in body.children)
+            low, high = (self._integer(bound) for bound in body.children)
             return s.RangeDomain(name, low, high, span=span)
-        return s.EnumeratedDomain(name, tuple(self._value(v.children[0]) for v in body.children), span=span)
+        return s.EnumeratedDomain(name, tuple(self._value(v) for v in body.children), span=span)
 
-    def _value(self, token: Token) -> str:
-        return self._unquoted(token) if token.type == "STRING" else str(token)
+    def _value(self, tree: Any) -> str:
+        token = tree.children[-1]
+        return self._unquoted(token) if token.type == "STRING" else _signed(tree)
 
     def _entity(self, tree: Any) -> s.Entity:
         name, span = self._header(tree)
@@ -107,7 +104,7 @@ class Builder:
 
     def _range(self, tree: Any) -> str:
         """A range without a name, as it is called: `1..4`."""
-        low, high = (self._integer(bound.children[0]) for bound in tree.children)
+        low, high = (self._integer(bound) for bound in tree.children)
         return f"{low}..{high}"
 
     def _sort(self, tree: Any) -> str:
@@ -179,7 +176,7 @@ class Builder:
         return s.Rule(
             self._name(name) if name else None,
             self._whole(formula),
-            self._real(number.children[0]) if number else None,
+            self._real(number) if number else None,
             self._part(tree, "hard") is not None,
             self._clause(tree, "per"),
             self._options(tree),
@@ -207,22 +204,22 @@ class Builder:
             elif values[0].data == "name":
                 given[str(child.data)] = self._name(values[0])
             else:
-                numbers = tuple(self._real(value.children[0]) for value in values)
+                numbers = tuple(self._real(value) for value in values)
                 given[str(child.data)] = numbers if len(numbers) > 1 else numbers[0]
         return s.Options(**given)
 
     # Literals
 
-    def _integer(self, token: Token) -> int:
+    def _integer(self, node: Any) -> int:
         try:
-            return int(token)
+            return int(_signed(node))
         except ValueError:  # Python reads no more than some thousands of digits
-            raise Unbuildable(self._span(token), "this number is too large") from None
+            raise Unbuildable(self._span(node), "this number is too large") from None
 
-    def _real(self, token: Token) -> float:
-        value = float(token)
+    def _real(self, node: Any) -> float:
+        value = float(_signed(node))
         if math.isinf(value):
-            raise Unbuildable(self._span(token), "this number is too large")
+            raise Unbuildable(self._span(node), "this number is too large")
         return value
 
     def _unquoted(self, token: Token) -> str:
@@ -317,6 +314,13 @@ class Builder:
             right = self.expression(child)
             joined = e.Arithmetic(symbol, joined, right, span=_joined(joined, right))
         return joined
+
+
+def _signed(node: Any) -> str:
+    """Return the text of a token, or of a tree of one with a sign before it."""
+    if isinstance(node, Token):
+        return str(node)
+    return "-" * (len(node.children) > 1) + str(node.children[-1])
 
 
 def _joined(left: e.Expression, right: e.Expression) -> Span:

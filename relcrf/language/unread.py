@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from relcrf.errors import Diagnostic, suggestion
+from relcrf.language.tokens import Token
 from relcrf.language.words import DECLARATIONS
 
 
@@ -18,34 +20,39 @@ class Unread(Diagnostic):
     declared: str = ""
 
 
-_HEADER = re.compile(r"(?P<keyword>predict\s+relation|\w+)(?:\s+(?P<name>[A-Za-z_]\w*)(?=\s*[({=]))?", re.ASCII)
-_ANOTHER = re.compile(r"\{|\.\.|=\s*open\b|\w\s*\(\s*\w+\s*:", re.ASCII)
-"""What belongs to another declaration, where it stands behind a mistake: that one has lost its keyword."""
-
 _DECLARES_NOTHING = frozenset({"template", "rule", "gate", "candidates"})
 
 
-def unread(diagnostic: Diagnostic, text: str, rest: str) -> Unread:
-    """A syntax error with what is known of its declaration.
+def unread(diagnostic: Diagnostic, tokens: Sequence[Token], rest: Sequence[Token] = ()) -> Unread:
+    """Return a syntax error with what is known of its declaration.
 
     Args:
-        text: the declaration, from its first word on.
-        rest: what is left of it from the mistake on.
+        rest: the tokens from the mistake on.
     """
-    found = _HEADER.match(text[:200])
-    keyword, name = (found["keyword"], found["name"] or "") if found else ("", "")
+    words = [token.text for token in tokens[:4]]
+    if words[:2] == ["predict", "relation"]:
+        words = words[1:]
+    keyword = words[0]
+    name = words[1] if words[2:3] and words[2] in ("(", "{", "=") and words[1].isidentifier() else ""
     if diagnostic.code == "E002":
         hint = suggestion(keyword, DECLARATIONS)
         keyword = next((word for word in DECLARATIONS if hint and f"'{word}'" in hint), "")
-    elif _ANOTHER.search(rest):
+    elif _has_another([token.text for token in rest]):
         keyword = ""
-    keyword = "relation" if keyword.startswith("predict") else keyword
+    keyword = "relation" if keyword == "predict" else keyword
     fields = (diagnostic.code, diagnostic.message, diagnostic.place, diagnostic.hint, diagnostic.notes)
     return Unread(*fields, keyword=keyword, declared=name)
 
 
+def _has_another(texts: Sequence[str]) -> bool:
+    """Return whether some tokens belong to another declaration, which has lost its keyword."""
+    fours = zip(texts, texts[1:], texts[2:], texts[3:], strict=False)
+    heads = (a.isidentifier() and (b, d) == ("(", ":") and c.isidentifier() for a, b, c, d in fours)
+    return "{" in texts or ".." in texts or ("=", "open") in pairwise(texts) or any(heads)
+
+
 def may_follow(found: Diagnostic, problems: Iterable[Diagnostic]) -> bool:
-    """Whether a mistake may be there only because one of some declarations could not be read."""
+    """Return whether a mistake may be there only because one of some declarations could not be read."""
     return any(_follows(found, problem) for problem in problems)
 
 

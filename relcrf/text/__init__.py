@@ -1,1 +1,1 @@
-"""A model as characters: tokens with their places, what each declaration begins with, and colours."""
+"""A model as colours and tables for people."""

@@ -10,11 +10,10 @@ from pygments import token as t  # type: ignore[import-untyped, unused-ignore]  
 from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
 from pygments.lexer import Lexer  # type: ignore[import-untyped, unused-ignore]
 
+from relcrf.language.tokens import COMPARISONS, WEIGHING, DeclarationTokens, SourceText
 from relcrf.language.words import LANGUAGE
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
 from relcrf.model.types import SCALARS
-from relcrf.text.heads import WEIGHING, Head
-from relcrf.text.tokens import COMPARISONS, Piece, Text
 
 _KINDS = {
     "comment": t.Comment.Single,
@@ -36,18 +35,17 @@ class RcrfLexer(Lexer):  # type: ignore[misc, unused-ignore]
 
     def get_tokens_unprocessed(self, text: str) -> Iterator[tuple[int, Any, str]]:
         """Each token of the text with its offset and its kind."""
-        source = Text(text)
+        source = SourceText(text)
         kinds: dict[int, Any] = {}
-        for piece in source.pieces:
-            kinds.update(_of_piece(piece))
+        for declaration in source.declarations:
+            kinds.update(_of_declaration(declaration))
         for token in source.tokens:
             yield token.start, kinds.get(token.start, _KINDS.get(token.kind, t.Text)), token.text
 
 
-def _of_piece(piece: Piece) -> Iterator[tuple[int, Any]]:
-    """The kinds of names, numbers and signs, by their offsets."""
-    head = Head(piece)
-    for k, token in enumerate(piece.tokens):
+def _of_declaration(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
+    """Yield the kinds of names, numbers and signs, by their offsets."""
+    for k, token in enumerate(head.tokens):
         if token.kind == "name":
             yield token.start, _of_name(head, k)
         elif token.kind == "number":
@@ -56,7 +54,7 @@ def _of_piece(piece: Piece) -> Iterator[tuple[int, Any]]:
             yield token.start, t.Punctuation if token.text in _PUNCTUATION else t.Operator
 
 
-def _of_name(head: Head, k: int) -> Any:
+def _of_name(head: DeclarationTokens, k: int) -> Any:
     """What a name is: its place tells, since words of the language may be attributes and values elsewhere."""
     text, before = head.texts[k], head.texts[k - 1] if k else ""
     after = head.texts[k + 1] if k + 1 < len(head.texts) else ""
@@ -78,7 +76,7 @@ def _of_name(head: Head, k: int) -> Any:
     return _in_clause(text, before, after, head)
 
 
-def _in_clause(text: str, before: str, after: str, head: Head) -> Any:
+def _in_clause(text: str, before: str, after: str, head: DeclarationTokens) -> Any:
     if (text in FUNCTIONS and after == "(") or (text in AGGREGATES and after == "{"):
         return t.Name.Builtin
     if text in ("true", "false"):

@@ -18,10 +18,14 @@ from relcrf.editor.reports import reports
 from relcrf.editor.runs import Runs
 from relcrf.editor.sketch import Sketch
 from relcrf.editor.symbols import Space
+from relcrf.language.tokens import SourceText
 from relcrf.language.words import DECLARATIONS, LANGUAGE, is_reserved
+from relcrf.model.expressions import Atom, Attribute, Name, TupleAttribute
 from relcrf.model.functions import AGGREGATES, FUNCTIONS
+from relcrf.model.rules import all_templates
+from relcrf.model.spec import Derived, Gate, Nearest, Rule
 from relcrf.model.types import SCALARS
-from relcrf.text.tokens import Text
+from relcrf.model.typing import Scope
 
 HOME = Path(__file__).parents[2]
 RICH = """\
@@ -63,11 +67,6 @@ def models():
 MODELS = [pytest.param(text, id=name) for name, text in models() if "include " not in text]
 
 
-def key(occurrence):
-    """A symbol, apart from which of several scopes of a declaration it is of."""
-    return occurrence and (occurrence.symbol.space, occurrence.symbol.name, occurrence.symbol.owner)
-
-
 @pytest.mark.parametrize("text", MODELS)
 def test_every_name_is_known(text):
     document = Document(text, None)
@@ -88,17 +87,48 @@ def test_every_name_is_known(text):
         assert symbol.space is Space.WEIGHTS or document.index.declarations(symbol), symbol
 
 
+def bodies(spec):
+    """The expressions of a model, each with the scope that the checker reads it in."""
+    templates = {t.name: t for t in all_templates(spec)}
+    for each in spec.declarations:
+        where = each.definition if isinstance(each, Derived) else getattr(each, "where", None)
+        parameters = getattr(each, "parameters", ())
+        items = [*getattr(each, "over", ()), *getattr(each, "per", ()), *getattr(each, "by", ())]
+        if isinstance(where, Nearest):
+            items, where = [where.measure], None
+        elif isinstance(each, Rule):
+            items, where = [*items, each.formula], each.formula
+        elif isinstance(each, Gate):
+            parameters, where = templates[each.template].parameters, templates[each.template].where
+        elif where is not None:
+            items.append(where)
+        for item in items:
+            yield from Scope(spec, parameters, where).walk(item)
+
+
 @pytest.mark.parametrize("text", MODELS)
-def test_tokens_alone_tell_the_same_as_the_checker(text):
-    """So a declaration that is half typed is understood as it will be."""
+def test_names_are_what_the_checker_takes_them_for(text):
+    """Also a declaration that is half typed: what its names stand for is told from its tokens."""
     document = Document(text, None)
-    ambiguous = {value for value, domains in document.spec.constants.items() if len(domains) > 1}
-    for piece, _ in document.declared:
-        exact = {o.start: o for o in document.index.inside(document.name, piece.start, piece.stop)}
-        told = {o.start: o for o in Sketch(piece, document.spec).occurrences(document.name, {})}
-        for token in piece.tokens:
-            if token.kind == "name" and token.text not in ambiguous:
-                assert key(told.get(token.start)) == key(exact.get(token.start)), token
+    seen = 0
+    for scope, node in bodies(document.spec):
+        if node.span is None or not isinstance(node, Name | Attribute | Atom | TupleAttribute):
+            continue
+        start, stop = document.text.offsets(node.span)
+        first, last = (document.index.at(document.name, k).symbol for k in (start, stop - 1))
+        match node:
+            case Name(name) | Attribute(name, _) if name in scope.sorts:
+                assert (first.space, first.name) == (Space.BINDER, name)
+                assert document.index.binders[first].sort == scope.sorts[name]
+            case Name(name):
+                assert first.space is Space.VALUE and name in document.spec.domain(first.owner).values
+            case Atom(relation, _):
+                assert (first.space, first.name) == (Space.NAME, relation)
+        if isinstance(node, Attribute | TupleAttribute):
+            owner = scope.sorts[node.binder] if isinstance(node, Attribute) else node.atom.relation
+            assert (last.space, last.name, last.owner) == (Space.ATTRIBUTE, node.attribute, owner)
+        seen += 1
+    assert seen or not document.spec.templates
 
 
 @pytest.mark.parametrize("text", MODELS)
@@ -117,9 +147,13 @@ def test_whatever_was_typed_would_have_been_offered(text):
 
 
 @pytest.mark.parametrize("text", MODELS)
-def test_pieces_are_those_of_the_parser(text):
+def test_declarations_are_those_of_the_parser(text):
     document = Document(text, None)
-    assert len(document.text.pieces) == len(document.spec.declarations) == len({p.start for p, _ in document.declared})
+    assert (
+        len(document.text.declarations)
+        == len(document.spec.declarations)
+        == len({p.start for p, _ in document.declared})
+    )
 
 
 def occurrences(words, text=RICH):
@@ -162,7 +196,7 @@ def test_the_names_of_a_half_typed_declaration_have_their_sorts():
     """Also a value of a bag whose owner is bound behind it."""
     text = RICH + "rule: w in p.words and Link(a, p) and Tag(a, "
     document = Document(text, None)
-    piece = document.text.pieces[-1]
+    piece = document.text.declarations[-1]
     assert Sketch(piece, document.spec).sorts == {"a": "Page", "p": "Page", "w": "Word"}
     assert [item.label for item in complete(document, len(text)).items][:3] == ["1", "2", "3"]
 
@@ -252,16 +286,16 @@ def test_the_grammar_tells_what_may_follow():
 
 
 def test_unfinished_texts_end_where_the_parser_ends_them():
-    text = Text('entity A { x : "\nrelation R(a: A)\npredict "  relation S(a: A)\n')
-    assert [piece.texts[0] for piece in text.pieces] == ["entity", "relation", "relation"]
-    assert text.pieces[1].texts[-2:] == ("predict", '"  ')
+    text = SourceText('entity A { x : "\nrelation R(a: A)\npredict "  relation S(a: A)\n')
+    assert [each.texts[0] for each in text.declarations] == ["entity", "relation", "relation"]
+    assert text.declarations[1].texts[-2:] == ("predict", '"  ')
 
 
 def test_a_failure_of_the_checker_is_shown_and_not_taken_for_a_sound_model(monkeypatch):
     def broken(*arguments):
         raise RuntimeError("a bug")
 
-    for name in ("read", "check"):
+    for name in ("read_source", "check"):
         with monkeypatch.context() as patched:
             patched.setattr(f"relcrf.editor.document.{name}", broken)
             found = Document("entity E { predict s : bool }\ntemplate t(e: E) over e.s\n", None).diagnostics

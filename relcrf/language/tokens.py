@@ -1,0 +1,373 @@
+"""The lossless tokens of a model's text, by the terminals of the grammar, and the declarations that they form.
+
+Every character of a text is in one token: blanks, comments and what the grammar does not know have tokens, too. The parser, the
+formatter, the highlighter and the language server all read this stream. A word is a `NAME` here; the parser decides where it is a
+word of the language.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import cache, cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import lark
+
+from relcrf.errors import Source, Span
+from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS, LANGUAGE
+from relcrf.resources import shipped
+
+COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
+
+WEIGHING = frozenset({"template", "candidates", "rule", "gate"})
+"""Declarations whose names are those of weights."""
+
+_WITH_PARAMETERS = frozenset({"relation", "predict", "derive", "template", "candidates"})
+_DECLARATIONS, _CONTINUING = frozenset(DECLARATIONS), frozenset(CONTINUING)
+_BEFORE_NAME = _DECLARATIONS - {"predict", "rule", "include"}
+_UNFINISHED = (":", ",", "{", "(", "=", "<", ">", "+", "-", "*", "/", ".")
+"""What a line ends with whose declaration goes on in the next one."""
+
+_KINDS = {
+    "NAME": "name",
+    "FIGURE": "name",
+    "INTEGER": "number",
+    "REAL": "number",
+    "STRING": "text",
+    "UNCLOSED": "text",
+    "COMMENT": "comment",
+    "MARK": "space",
+    "OTHER": "other",
+}
+
+
+@cache
+def grammar() -> lark.Lark:
+    """Load the parser of one declaration. It is fed with the tokens of this module: see `parse.feed`."""
+    text = shipped("grammar", "rcrf.lark").read_text(encoding="utf-8")
+    return lark.Lark(text, parser="lalr", lexer="basic", propagate_positions=True, maybe_placeholders=False)
+
+
+@cache
+def spellings() -> dict[str, str]:
+    """Return the text of each terminal that has only one, by its name."""
+    return {t.name: t.pattern.value for t in grammar().terminals if t.pattern.type == "str"}
+
+
+@cache
+def _scanner() -> re.Pattern[str]:
+    """Compile the grammar's terminals, in Lark's order, and those of errors. Words of the language are names."""
+    found = [t for t in grammar().terminals if not spellings().get(t.name, "").isidentifier()]
+    found.sort(key=lambda t: (-t.priority, -t.pattern.max_width, -len(t.pattern.value), t.name))
+    patterns = {"MARK": r"\A\ufeff", **{t.name: t.pattern.to_regexp() for t in found}}
+    # A text without its second quote ends at the next declaration, or with its line.
+    patterns["UNCLOSED"] = rf'"(?:(?!\b(?:{"|".join(DECLARATIONS)})\s)[^"\\\n]|\\[^\n])*'
+    patterns["OTHER"] = "(?s:.)"
+    return re.compile("|".join(f"(?P<{name}>{pattern})" for name, pattern in patterns.items()))
+
+
+@cache
+def _trivia() -> frozenset[str]:
+    """Return the terminals of comments and blanks, which the parser does not see."""
+    return frozenset({*grammar().ignore_tokens, "MARK"})
+
+
+class Token(NamedTuple):
+    """Some characters of a text from offset `start` on.
+
+    Args:
+        terminal: of the grammar; `MARK` for a byte order mark, `UNCLOSED` for a text without its second quote, `OTHER` for a
+            character that cannot stand in a model.
+    """
+
+    terminal: str
+    text: str
+    start: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + len(self.text)
+
+    @property
+    def kind(self) -> str:
+        """`name`, `number`, `text`, `operator`, `comment`, `space` or `other`."""
+        return _KINDS.get(self.terminal) or ("space" if self.terminal in _trivia() else "operator")
+
+
+class DeclarationTokens:
+    """The tokens of one declaration, whole or half typed, without blanks and comments, at least one.
+
+    Its keyword, name, parameters and attributes are read off the tokens alone, whatever the rest of the model says.
+    """
+
+    def __init__(self, tokens: tuple[Token, ...]) -> None:
+        self.tokens = tokens
+
+    @property
+    def start(self) -> int:
+        return self.tokens[0].start
+
+    @property
+    def stop(self) -> int:
+        return self.tokens[-1].stop
+
+    @cached_property
+    def texts(self) -> tuple[str, ...]:
+        return tuple(token.text for token in self.tokens)
+
+    @property
+    def keyword(self) -> str:
+        """The word that begins the declaration; '' where none does."""
+        return self.texts[0] if self.texts[0] in DECLARATIONS else ""
+
+    @cached_property
+    def name_index(self) -> int | None:
+        """The index of the token that is the declaration's name."""
+        k = 2 if self.texts[:2] == ("predict", "relation") else 1
+        if self.keyword == "rule":
+            colon = self.texts.index(":") if ":" in self.texts else len(self.texts)
+            k = colon - 1
+        if self.keyword in ("", "include") or not 0 < k < len(self.tokens) or self.tokens[k].kind != "name":
+            return None
+        return k if self.texts[k] not in LANGUAGE else None
+
+    @property
+    def name(self) -> str:
+        return self.texts[self.name_index] if self.name_index is not None else ""
+
+    @cached_property
+    def body_index(self) -> int:
+        """The index of the first token behind the name and the parameters."""
+        if self.keyword == "rule":
+            return self.texts.index(":") + 1 if ":" in self.texts else len(self.texts)
+        if self.name_index is None:
+            return 1
+        k = self.name_index + 1
+        if self.texts[k : k + 1] == ("(",) and (self.keyword in _WITH_PARAMETERS or self.keyword == "entity"):
+            return closing(self.texts, k) + 1
+        return k
+
+    @cached_property
+    def parameters(self) -> dict[str, tuple[Token, str]]:
+        """The declared binders or arguments: the token of the name, and the sort, '' where it is not there yet."""
+        found: dict[str, tuple[Token, str]] = {}
+        if self.keyword not in _WITH_PARAMETERS or self.name_index is None:
+            return found
+        for k in range(self.name_index + 2, min(self.body_index, len(self.tokens))):
+            if self.texts[k] == ":" and self.tokens[k - 1].kind == "name":
+                stop = k + 1
+                while stop < len(self.texts) and self.texts[stop] not in (",", ")"):
+                    stop += 1
+                found.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(self.texts[k + 1 : stop])))
+        return found
+
+    @cached_property
+    def attributes(self) -> frozenset[int]:
+        """The indices of the tokens that are names of attributes which the declaration declares."""
+        texts = self.texts
+        if self.keyword not in ("entity", "relation") or "{" not in texts[self.body_index :]:
+            return frozenset()
+        first = texts.index("{", self.body_index)
+        named = range(first + 1, len(texts) - 1)
+        return frozenset(k for k in named if self.tokens[k].kind == "name" and texts[k + 1] == ":")
+
+
+class SourceText:
+    """A text, its tokens and its declarations; offsets in it and spans of lines and columns.
+
+    Args:
+        name: what messages call the text.
+    """
+
+    def __init__(self, text: str, name: str = "<model>") -> None:
+        self.text = text
+        self.source = Source(name, text)
+        self.tokens = tuple(Token(m.lastgroup or "", m[0], m.start()) for m in _scanner().finditer(text))
+        self._code = [token for token in self.tokens if token.terminal not in _trivia()]
+        # Spans end lines at `\n` alone, whatever an editor does.
+        self._line_starts = [0, *(m.end() for m in re.finditer("\n", text))]
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [token.start for token in self.tokens]
+
+    @cached_property
+    def _code_starts(self) -> list[int]:
+        return [token.start for token in self._code]
+
+    @cached_property
+    def declarations(self) -> tuple[DeclarationTokens, ...]:
+        """The declarations, and what stands before the first of them."""
+        cuts = list(dict.fromkeys([0, *_Cutter(self._code, self.text).starts(), len(self._code)]))
+        return tuple(DeclarationTokens(tuple(self._code[a:b])) for a, b in pairwise(cuts))
+
+    def code(self, start: int, stop: int) -> Sequence[Token]:
+        """Return the tokens that begin in a range, without blanks and comments."""
+        return self._code[bisect_left(self._code_starts, start) : bisect_left(self._code_starts, stop)]
+
+    def between(self, start: int, stop: int) -> Sequence[Token]:
+        """Return all tokens that begin in a range."""
+        return self.tokens[bisect_left(self._starts, start) : bisect_left(self._starts, stop)]
+
+    def offset(self, line: int, column: int) -> int:
+        """Return the offset of a line and a column, both counted from 1 as in spans; the end of the text where it has none."""
+        if line > len(self._line_starts):
+            return len(self.text)
+        return min(self._line_starts[line - 1] + column - 1, len(self.text))
+
+    def offsets(self, span: Span) -> tuple[int, int]:
+        """Return where a span begins and ends."""
+        return self.offset(span.line, span.column), self.offset(span.end_line, span.end_column)
+
+    def span(self, start: int, stop: int) -> Span:
+        """Return the span from one offset to another."""
+        line, end_line = bisect_right(self._line_starts, start), bisect_right(self._line_starts, stop)
+        column, end_column = start - self._line_starts[line - 1] + 1, stop - self._line_starts[end_line - 1] + 1
+        return Span(self.source, line, column, end_line, end_column)
+
+    def line_range(self, line: int) -> tuple[int, int]:
+        """Return where the words of a line begin and end, so that an editor can point at it."""
+        start = self.offset(line, 1)
+        found = self.text[start : self.offset(line + 1, 1)]
+        return start + len(found) - len(found.lstrip()), start + len(found.rstrip())
+
+    def token_at(self, offset: int) -> Token | None:
+        """Return the token that a cursor touches: of two the name, and else the one to its right."""
+        right = bisect_right(self._starts, offset) - 1
+        if right < 0:
+            return None
+        token = self.tokens[right]
+        if token.start == offset and token.kind != "name" and right > 0 and self.tokens[right - 1].kind == "name":
+            return self.tokens[right - 1]
+        return token
+
+    def before(self, offset: int) -> Token | None:
+        """Return the last token that begins before an offset, without blanks and comments."""
+        found = bisect_left(self._code_starts, offset) - 1
+        return self._code[found] if found >= 0 else None
+
+    def declaration_at(self, offset: int) -> DeclarationTokens | None:
+        """Return the declaration that a cursor stands in or behind."""
+        found = [declaration for declaration in self.declarations if declaration.start <= offset]
+        return found[-1] if found else None
+
+
+class _Cutter:
+    """Reserved words decide where declarations begin, so that a mistake in one spoils no other.
+
+    Attributes and values may have the names of declarations, so that the words around such a word count.
+    """
+
+    def __init__(self, code: Sequence[Token], text: str) -> None:
+        self.code = code
+        self.text = text
+        self.words = [token.text for token in code]
+
+    def starts(self) -> Sequence[int]:
+        """Return the indices of the tokens that begin a declaration."""
+        found, k = [], 0
+        while k < len(self.code):
+            taken = self._head(k) if self.code[k].kind == "name" else 0
+            if taken:
+                found.append(k)
+            k += taken or 1
+        return found
+
+    def _head(self, k: int) -> int:
+        """Return how many tokens are surely the beginning of a declaration; 0 where none begins."""
+        word, following = self.words[k], self._word(k + 1)
+        if word not in _DECLARATIONS:
+            return int(word not in _CONTINUING and self._indent(k) == "" and self._is_odd(k))
+        if self._word(k - 1) not in (".", ".."):
+            if word == "predict" and following == "relation" and self._word(k + 2) not in (":", ",", "}"):
+                return 2
+            # Nowhere inside a declaration do two names stand side by side.
+            if word in _BEFORE_NAME and self._is_name(k + 1) and following not in CLAUSES and self._word(k + 2) != ":":
+                return 1
+            if word == "rule" and (colon := self._colon_of_rule(k)) and not self._is_type(colon + 1):
+                return colon - k + 1
+            if word == "include" and following.startswith('"'):
+                return 1
+        indent = self._indent(k)
+        if indent is None or following in (":", ",", ".", "..", "}", ")"):
+            return 0
+        if word == "predict":
+            bracket = next((j for j in (2, 3) if self._word(k + j) == "("), 0)
+            return int(indent == "" and bracket > 0 and all(self._is_word(k + j) for j in range(1, bracket)))
+        return int(word in _BEFORE_NAME or indent == "")
+
+    def _word(self, k: int) -> str:
+        return self.words[k] if 0 <= k < len(self.words) else ""
+
+    def _is_name(self, k: int) -> bool:
+        return k < len(self.code) and self.code[k].kind == "name"
+
+    def _is_word(self, k: int) -> bool:
+        return k < len(self.code) and self.code[k].kind in ("name", "number")
+
+    def _indent(self, k: int) -> str | None:
+        """Return the blanks before the first token of a line; None of any other token."""
+        start = self.code[k].start
+        if self.text[start - 1 : start] not in ("", "\n", " ", "\t"):
+            return None
+        before = self.text[self.text.rfind("\n", 0, start) + 1 : start]
+        return None if before.strip(" \t") else before
+
+    def _gap(self, k: int) -> str:
+        """Return what stands between a token and the one before it."""
+        return self.text[self.code[k - 1].stop : self.code[k].start]
+
+    def _colon_of_rule(self, k: int) -> int:
+        """Return which token is the colon behind a weight and a name; 0 where there is none."""
+        parts = 0
+        for j in range(k + 1, len(self.code)):
+            parts += bool(self._gap(j))
+            if self.words[j] == ":":
+                return j
+            if self.words[j] in ("(", ")", "{", "}") or self.code[j].kind == "text" or not 0 < parts < 3:
+                return 0
+        return 0
+
+    def _is_type(self, k: int) -> bool:
+        """Return whether a type stands alone behind a colon: that of an attribute called `rule`."""
+        if self._word(k) == "bag" or ".." in (self._word(k + 1), self._word(k + 2) if self._word(k) == "-" else ""):
+            return True
+        following = self._word(k + 1)
+        if following in ("predict", "latent"):
+            return not (self._word(k + 2) == "relation" and self._word(k + 3) not in (":", ",", "}"))
+        is_end = following in (",", "}", ":") or (self._is_name(k + 1) and self._word(k + 2) == ":")
+        return self._is_name(k) and is_end
+
+    def _is_odd(self, k: int) -> bool:
+        """Return whether a misspelt keyword begins a declaration: a line such as `templat linked(`."""
+        if not self._is_name(k + 1) or self.words[k + 1] in _CONTINUING or self._gap(k + 1).strip(" \t"):
+            return False
+        is_last = k + 2 >= len(self.code) or self._gap(k + 2).strip(" \t") != ""
+        return (is_last or self.words[k + 2][0] in "({=") and not self._word(k - 1).endswith(_UNFINISHED)
+
+
+def closing(texts: Sequence[str], bracket: int) -> int:
+    """Return the index of the bracket that closes the one at index `bracket`; the length where none does."""
+    pairs = {"(": ")", "{": "}"}
+    left, right = texts[bracket], pairs[texts[bracket]]
+    depth = 0
+    for k in range(bracket, len(texts)):
+        depth += (texts[k] == left) - (texts[k] == right)
+        if depth == 0:
+            return k
+    return len(texts)
+
+
+def opening(texts: Sequence[str], bracket: int) -> int:
+    """Return the index of the bracket that the one at index `bracket` closes; -1 where there is none."""
+    pairs = {")": "(", "}": "{"}
+    right, left = texts[bracket], pairs[texts[bracket]]
+    depth = 0
+    for k in range(bracket, -1, -1):
+        depth += (texts[k] == right) - (texts[k] == left)
+        if depth == 0:
+            return k
+    return -1

@@ -10,31 +10,28 @@ print(fit.predict(data).table("Page.category").to_pandas())
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from relcrf.backends import run_folder
-from relcrf.backends.base import Monitor, Problem
-from relcrf.backends.learned import LearnedModel, Meaning, vocabulary_of
+from relcrf.backends.base import Monitor
+from relcrf.backends.learned import LearnedModel
 from relcrf.backends.problems import question
 from relcrf.backends.problems import training_problem as training_problem
+from relcrf.backends.provenance import TrainingProtocol
 from relcrf.backends.registry import backend_class, make
-from relcrf.backends.sharded import ShardedProblem, infer, release, require_pieces, shard
+from relcrf.backends.sharded import infer, require_pieces
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, ModelError
 from relcrf.evaluation import selection
-from relcrf.evaluation.calibration import calibrated
 from relcrf.evaluation.comparison import compare as compare
 from relcrf.evaluation.cross_validation import cross_validate as cross_validate
 from relcrf.evaluation.explanation import Case, Explanation, explain
@@ -45,15 +42,13 @@ from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
 from relcrf.evaluation.splits import Split, split_by
-from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.one_thread import SameSums
-from relcrf.execution.serial import SerialExecutor
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.doubts import doubts
-from relcrf.grounding.engines.choice import OpenEngine, engine_named
+from relcrf.grounding.engines.choice import OpenEngine
 from relcrf.grounding.estimate import DEFAULT_BUDGET
-from relcrf.grounding.ground import ground, prepare
+from relcrf.grounding.ground import prepare
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.preview import TemplatePlan, plan
 from relcrf.grounding.saved import SavedBlocks
@@ -61,12 +56,13 @@ from relcrf.inference.result import Observer, silent
 from relcrf.language.check import require_valid
 from relcrf.language.format import format_text
 from relcrf.language.parse import read
-from relcrf.language.render import render
+from relcrf.language.render import model_text, render
 from relcrf.model.spec import ModelSpec
 from relcrf.prediction import Prediction as Prediction
 from relcrf.resources import shipped
 from relcrf.shown import ShownFit
 from relcrf.text.highlight import as_html
+from relcrf.training import Training, TrainRequest, ground_on, in_pieces
 from relcrf.watching import watching
 
 
@@ -134,7 +130,7 @@ class Model:
     @property
     def text(self) -> str:
         """The text that it was read from, with all that it includes."""
-        return self.spec.source.text if self.spec.source and not self.spec.included else render(self.spec.flat())
+        return model_text(self.spec)
 
     def check(self, data: Dataset, budget: int = DEFAULT_BUDGET) -> tuple[list[Diagnostic], list[str]]:
         """Checks tables against the model: the warnings, those of the data with them, and notes on what was assumed.
@@ -178,16 +174,9 @@ class Model:
             BudgetError: where a template has more bindings than the budget, or all together too many factors.
             DataError: where the tables do not fit the model.
         """
-        return _ground(
-            self.spec,
-            data,
-            vocabulary,
-            budget,
-            progress,
-            engine,
-            keep,
-            most_factors=most_factors,
-        )
+        limits = {"budget": budget, "most_factors": most_factors}
+        bound = bind(self.spec, data, vocabulary)
+        return ground_on(bound, engine, keep, progress=progress, **limits)
 
     def fit(
         self,
@@ -197,17 +186,20 @@ class Model:
         budget: int = DEFAULT_BUDGET,
         monitor: Monitor | None = None,
         progress: bool | None = None,
+        calibrate: int = 0,
         **settings: Any,
     ) -> Fit:
-        """Learns from the labelled variables of the data; unlabelled ones take no part.
+        """Learn from the labelled variables of the data; unlabelled ones are not included.
 
         Args:
             progress: show it; by default in notebooks, see `relcrf.progress`.
+            calibrate: number of folds for temperature calibration, see `evaluation/calibration.py`; 0 disables it.
             settings: of the backend, such as `l2=0.5`.
         """
         with watching(progress) as watch:
-            grounding = self.ground(data, budget, progress=watch.grounding)
-            return fit(self, grounding, backend, monitor=monitor, **settings)
+            protocol = TrainingProtocol(calibrate=calibrate, budget=budget)
+            request = TrainRequest(self.spec, backend, settings, data, protocol)
+            return Fit(request.run(monitor, watch.grounding))
 
     def evaluate(
         self,
@@ -233,80 +225,25 @@ class Model:
         return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in held]
 
 
-def _ground(
-    spec: ModelSpec,
-    data: Dataset,
-    vocabulary: Mapping[str, tuple[str, ...]] | None,
-    budget: int,
-    progress: Progress,
-    engine: str | OpenEngine,
-    keep: str | os.PathLike[str] | SavedBlocks | None,
-    *,
-    most_factors: int | None = None,
-) -> Grounding:
-    open_engine = engine_named(engine) if isinstance(engine, str) else engine
-    saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
-    bound = bind(spec, data, vocabulary)
-    with closing(open_engine(bound)) as opened:
-        return ground(bound, budget, progress, engine=opened, saved=saved, most_factors=most_factors)
-
-
-@SameSums()
 def fit(
     model: Model,
     grounding: Grounding,
     backend: str = "ess",
     *,
-    hidden: np.ndarray | None = None,
-    given: np.ndarray | None = None,
     monitor: Monitor | None = None,
     executor: AbstractExecutor | None = None,
-    calibrate: int = 0,
-    **settings: Any,
+    **options: Any,
 ) -> Fit:
-    """Learns on a ground graph.
+    """Learn on a ground graph.
 
     Args:
-        calibrate: folds of the labels by which the weights are made smaller or larger, see `evaluation/calibration.py`; with 0
-            they stay as they are learned.
-        hidden: variables whose labels must not be used, shape (n_variables,), bool.
-        given: variables whose labels are evidence, and not learned from, shape (n_variables,), bool.
-        executor: deals the graph's components to workers; without one, a graph that is larger than the dataset's memory is
-            taken piece by piece in this process, and a smaller one whole.
+        executor: see `relcrf.training.Training.run`.
+        options: `hidden`, `given` and `calibrate`, see `relcrf.training.Training`, and settings of the backend.
 
     Raises:
         DataError: where nothing is labelled.
     """
-    system = make(backend, **settings)
-    problem = training_problem(grounding, hidden, given, with_candidates=system.chooses)
-    started = time.perf_counter()
-    with watching() as watch, in_pieces(grounding, problem, executor, memory.LEARNING) as pieces:
-        learned = system.fit(pieces or problem, monitor or watch)
-        if calibrate:
-            learned = calibrated(problem, system, learned, folds=calibrate)
-    if learned.chosen:
-        spaces = {space.pairs.name: space for space in grounding.candidates}
-        texts = {name: spaces[name].texts(pairs) for name, pairs in learned.chosen.items()}
-        grounding = grounding.with_chosen(texts)
-    result = LearnedModel(
-        spec=model.spec,
-        backend=backend,
-        settings=dataclasses.asdict(system),
-        vectors=learned.vectors,
-        layout=grounding.graph.layout,
-        templates=grounding.templates,
-        vocabulary=vocabulary_of(grounding),
-        summary={
-            **learned.summary,
-            **{f"{stage}_iterations": state.iteration for stage, state in learned.stages},
-            **{f"{stage}_status": state.status for stage, state in learned.stages},
-        },
-        converged=learned.converged,
-        histograms=learned.histograms,
-        gates=Meaning.of_gates(grounding) if "gates" in learned.vectors else None,
-        moments=learned.moments,
-    )
-    return Fit(result, time.perf_counter() - started)
+    return Fit(Training.of(model.spec, grounding, backend, **options).run(monitor, executor))
 
 
 @SameSums()
@@ -329,43 +266,16 @@ def select(
     return selection.select(problem, backend, grid, **options)
 
 
-@contextmanager
-def in_pieces(
-    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None, vectors: int = memory.ASKING
-) -> Iterator[ShardedProblem | None]:
-    """A problem in shards; None where it is small and no executor is asked for.
-
-    Args:
-        vectors: of weights that the work holds.
-
-    Raises:
-        UsageError: where it takes more memory than there is.
-    """
-    store, graph = grounding.bound.dataset.store, grounding.graph
-    what = "learning" if vectors == memory.LEARNING else "inference"
-    candidates = sum(space.nbytes for space in problem.candidates)
-    memory.require(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, vectors, what)
-    if executor is None and grounding.graph.nbytes <= store.n_bytes:
-        yield None
-        return
-    folder = store.folder()
-    try:
-        yield shard(problem, executor or SerialExecutor(), folder, store.n_bytes)
-    finally:
-        release()
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 @dataclass(frozen=True, repr=False)
 class Fit(ShownFit):
-    """A trained model.
-
-    Args:
-        seconds: that learning took.
-    """
+    """A trained model."""
 
     learned: LearnedModel
-    seconds: float = field(default=0.0, compare=False)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that learning took; 0 where the model was read from a run folder."""
+        return self.learned.seconds
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -397,8 +307,8 @@ class Fit(ShownFit):
         keep: str | os.PathLike[str] | SavedBlocks | None = None,
     ) -> Grounding:
         """The model on other data, with the codes of the training's vocabulary. For the rest see `Model.ground`."""
-        spec, vocabulary = self.learned.spec, self.learned.vocabulary
-        return _ground(spec, data, vocabulary, budget, progress, engine, keep)
+        bound = bind(self.learned.spec, data, self.learned.vocabulary)
+        return ground_on(bound, engine, keep, budget=budget, progress=progress)
 
     def predict(
         self, data: Dataset, *, budget: int = DEFAULT_BUDGET, progress: bool | None = None, **settings: Any

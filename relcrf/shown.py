@@ -22,7 +22,6 @@ class ShownFit(ABC):
     """The looks of a trained model."""
 
     learned: LearnedModel
-    seconds: float
 
     @abstractmethod
     def weights(self) -> Frame:
@@ -32,7 +31,7 @@ class ShownFit(ABC):
         learned = self.learned
         state = "converged" if learned.converged else "not converged"
         names = listing(template.name for template in learned.templates)
-        return f"Fit({learned.backend}: {learned.layout.size:,} weights of {names}; {state}, {self.seconds:.1f} s)"
+        return f"Fit({learned.backend}: {learned.layout.size:,} weights of {names}; {state}, {learned.seconds:.1f} s)"
 
     def _repr_html_(self) -> str:
         weights = self.weights()

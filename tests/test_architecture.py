@@ -27,6 +27,7 @@ LAYERS = (
     ("evaluation",),
     ("watching", "shown"),
     ("prediction",),
+    ("training",),
     ("api",),
     ("builder",),
     ("serving",),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -230,6 +230,11 @@ class Monitor:
 
     A stage is one optimisation, named by the backend. `restore` gives the state that an interrupted run had reached.
     """
+
+    @property
+    def log(self) -> Sequence[Mapping[str, Any]]:
+        """The entries of the optimiser's path so far, where the monitor records them."""
+        return ()
 
     def restore(self, stage: str) -> State | None:
         return None

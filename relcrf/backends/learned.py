@@ -44,6 +44,7 @@ class LearnedModel:
         converged: whether every optimisation did.
         histograms, moments: see `Learned`.
         gates: None where factors have none.
+        seconds: that learning took; 0 where the model was read from a run folder, whose `timings.json` has them.
     """
 
     spec: ModelSpec
@@ -59,6 +60,7 @@ class LearnedModel:
     histograms: Mapping[str, Mapping[str, Histogram]] = field(default_factory=dict)
     gates: Meaning | None = None
     moments: Moments | None = None
+    seconds: float = field(default=0.0, compare=False)
 
     def placed(self, grounding: Grounding) -> Grounding:
         """A ground graph with the candidates that training chose.

@@ -21,6 +21,7 @@ from relcrf.columns.growing import part_of
 from relcrf.data.bound import Bound
 from relcrf.data.contents import hash_of_rows
 from relcrf.graph.factor_graph import RepeatedScope
+from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.grounding import Grounding
 
 PART_ROWS = 1 << 20
@@ -32,12 +33,13 @@ BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """How a training was asked for, beside the model and the backend's settings.
+class TrainingProtocol:
+    """How labels are held out of a training, and the limits and the workers of it.
 
     Args:
         split, hold: how labels were held out, as the command line takes it; None where all were learned from.
-        calibrate: see `api.fit`. workers, memory, budget: the options of `relcrf train`.
+        calibrate: number of folds for temperature calibration; 0 disables it.
+        workers, memory, budget: the options of `relcrf train`.
         master: of Spark, where it did the work.
     """
 
@@ -46,11 +48,11 @@ class Protocol:
     calibrate: int = 0
     workers: int = 0
     memory: str = ""
-    budget: int = 0
+    budget: int = DEFAULT_BUDGET
     master: str | None = None
 
     @classmethod
-    def of_plain(cls, facts: Mapping[str, Any]) -> Protocol:
+    def of_plain(cls, facts: Mapping[str, Any]) -> TrainingProtocol:
         split, master = facts["split"], facts["master"]
         return cls(
             None if split is None else str(split),
@@ -82,18 +84,18 @@ class Provenance:
     """
 
     identity: str
-    protocol: Protocol
+    protocol: TrainingProtocol
     tables: Mapping[str, Content]
     versions: Mapping[str, str]
 
     @classmethod
-    def now(cls, identity: str, protocol: Protocol, bound: Bound) -> Provenance:
+    def now(cls, identity: str, protocol: TrainingProtocol, bound: Bound) -> Provenance:
         """Of a run of this process."""
         return cls(identity, protocol, tables_of(bound), versions())
 
     @classmethod
     def of_plain(cls, facts: Mapping[str, Any]) -> Provenance:
-        protocol = Protocol.of_plain(facts["protocol"])
+        protocol = TrainingProtocol.of_plain(facts["protocol"])
         tables = {str(name): Content(int(t["rows"]), str(t["hash"])) for name, t in facts["tables"].items()}
         versions = {str(name): str(text) for name, text in facts["versions"].items()}
         return cls(str(facts["identity"]), protocol, tables, versions)

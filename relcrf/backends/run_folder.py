@@ -32,7 +32,7 @@ from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.language.check import require_valid
 from relcrf.language.parse import parse
-from relcrf.language.render import render
+from relcrf.language.render import model_text
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
 
@@ -176,10 +176,7 @@ def save(
     if learned.gates is not None:
         run["gates"] = _plain_meaning(learned.gates)
         dictionaries["gate_keys"] = [_plain_keys(t) for t in learned.gates.templates]
-    source = learned.spec.source
-    write_text(
-        partial / "model.rcrf", source.text if source and not learned.spec.included else render(learned.spec.flat())
-    )
+    write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
         write_array(partial / f"{name}.npy", vector)

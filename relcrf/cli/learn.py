@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,8 @@ from relcrf.backends import run_folder
 from relcrf.backends.base import AbstractBackend
 from relcrf.backends.checkpoints import Checkpoints
 from relcrf.backends.export import exported, require_exportable
-from relcrf.backends.provenance import Protocol, Provenance, fingerprint
+from relcrf.backends.learned import LearnedModel
+from relcrf.backends.provenance import Provenance, TrainingProtocol
 from relcrf.backends.registry import make
 from relcrf.cli.options import (
     FactorsOption,
@@ -29,26 +30,13 @@ from relcrf.cli.options import (
     SetOption,
 )
 from relcrf.cli.output import choices, note, print_json, say, say_error, settings, table, warn
-from relcrf.cli.time_limit import end_interrupted, out_of_time
+from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
 from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
+from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.splits import split_by
-from relcrf.execution.base import AbstractExecutor
-from relcrf.execution.pool import PoolExecutor
-from relcrf.execution.spark import SparkExecutor
-from relcrf.execution.spark_session import spark_session
 from relcrf.files import remove_folder, write_text
-from relcrf.grounding.engines.choice import duckdb, spark
-
-
-@contextmanager
-def executor(workers: int, master: str | None) -> Iterator[AbstractExecutor | None]:
-    """Who learns: Spark where there is a master, else processes where there are workers, else this process."""
-    if master is None and not workers:
-        yield None
-        return
-    with SparkExecutor(spark_session(master)) if master is not None else PoolExecutor(workers) as found:
-        yield found
+from relcrf.training import TrainRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,96 +97,93 @@ def train(
 
     Example: relcrf train models/webkb.rcrf --data webkb/ --split university --hold cornell --out runs/webkb
     """
-    backend, out, resume, export = learning.backend, folder.out, folder.resume, folder.export
-    system = make(backend, **settings(learning.setting))
-    chosen = asdict(system)
-    grid = choices(learning.select)
+    chosen, grid = settings(learning.setting), choices(learning.select)
+    system = make(learning.backend, **chosen)
     for name, values in grid.items():
         for value in values:
-            make(backend, **{**chosen, name: value})
+            make(learning.backend, **{**chosen, name: value})
     loaded = api.load(model)
     read = [path for path in (tables.keep, None if "://" in tables.data else Path(tables.data)) if path is not None]
-    run_folder.require_writable(out, resume=resume, force=folder.force, read=read)
-    if export is not None:
-        _require_export(export, loaded, system)
+    run_folder.require_writable(folder.out, resume=folder.resume, force=folder.force, read=read)
+    if folder.export is not None:
+        _require_export(folder.export, loaded, system)
     started = time.perf_counter()
     with ExitStack() as claims:
         with session.watching() as watch:
             watch.phase("reading tables")
-            engine = spark(work.master) if work.master is not None else duckdb()
-            dataset = tables.dataset
-            grounding = loaded.ground(
-                dataset,
-                tables.budget,
-                engine=engine,
-                keep=tables.saved,
-                progress=watch.grounding,
-                most_factors=max_factors,
-            )
-            seconds_ground = time.perf_counter() - started
-            hidden = held.hidden(grounding)
-            problem = api.training_problem(grounding, hidden, with_candidates=system.chooses)
+            protocol = _protocol(tables, learning, held, work)
+            request = TrainRequest(loaded.spec, learning.backend, chosen, tables.dataset, protocol, max_factors)
+            training = request.ground(watch.grounding, tables.saved)
+            timings = {"ground": time.perf_counter() - started}
             selected = None
             if grid:
                 watch.phase("selecting settings")
-                selected = api.select(grounding, backend, grid, hidden=hidden, by=learning.by, **chosen)
-                chosen |= selected.settings
-            identity = fingerprint(loaded.text, backend, chosen, problem, grounding)
-            partial = claims.enter_context(run_folder.claimed(out, resume=resume, force=folder.force))
-            monitor = Checkpoints(partial, identity, watch.step)
-            try:
-                with executor(work.workers, work.master) as spread:
-                    fit = api.fit(
-                        loaded,
-                        grounding,
-                        backend,
-                        hidden=hidden,
-                        monitor=monitor,
-                        executor=spread,
-                        calibrate=learning.calibrate,
-                        **chosen,
-                    )
-            except KeyboardInterrupt:
-                monitor.save()
-                kept = f"the state is in {partial}: go on with the same command and --resume"
-                if over := out_of_time(kept):
-                    raise over from None
-                say_error(f"interrupted; {kept}")
-                raise typer.Exit(130) from None
-            except RelcrfError:
-                if not resume and monitor.latest.state is None:
-                    remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
-                raise
-        if folder.strict and not fit.learned.converged:
-            remove_folder(partial)
-            message = f"learning did not converge in {chosen.get('max_iterations', 'the allowed')} iterations"
+                selected = training.select(grid, by=learning.by)
+                training = training.with_settings(selected.settings)
+            claim = run_folder.claimed(folder.out, resume=folder.resume, force=folder.force)
+            monitor = Checkpoints(claims.enter_context(claim), training.identity, watch.step)
+            with _resumable(monitor, resume=folder.resume), request.executor() as executor:
+                learned = training.run(monitor, executor)
+        if folder.strict and not learned.converged:
+            remove_folder(run_folder.partial_name(folder.out))
+            message = f"learning did not converge in {learned.settings.get('max_iterations', 'the allowed')} iterations"
             raise ConvergenceError(Diagnostic("E401", message, hint="allow more: --set max_iterations=1000 --force"))
-        learned = replace(fit.learned, log=tuple(monitor.log))
-        timings = {"ground": seconds_ground, "learn": fit.seconds}
-        plan = held.held_out(dataset)
-        protocol = Protocol(
-            split=None if plan is None else plan[0].text,
-            hold=tuple(plan[1]) if plan else (),
-            calibrate=learning.calibrate,
-            workers=work.workers,
-            memory=tables.memory,
-            budget=tables.budget,
-            master=work.master,
-        )
-        run_folder.save(learned, out, timings, monitor.seconds, Provenance.now(identity, protocol, grounding.bound))
-    if export is not None:
-        write_text(export, exported(learned))
+        timings["learn"] = learned.seconds
+        made_of = Provenance.now(training.identity, protocol, training.grounding.bound)
+        run_folder.save(learned, folder.out, timings, monitor.seconds, made_of)
+    if folder.export is not None:
+        write_text(folder.export, exported(learned))
     if session.as_json:
-        answer = {"run": str(out), "summary": learned.summary, "converged": learned.converged, "seconds": timings}
-        print_json(
-            answer if selected is None else {**answer, "settings": selected.settings, "selection": selected.rows}
-        )
+        figures = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
+        chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
+        print_json({"run": str(folder.out), **figures, **chosen_by})
         return
     warn(loaded.warnings)
-    held.note_default(hidden)
+    held.note_default(training.hidden)
     tables.note_saved()
-    for text in grounding.bound.notes:
+    for text in training.grounding.bound.notes:
         note(text)
+    _show_training(learned, selected)
+    say(f"grounded in {timings['ground']:.2f} s, learned in {learned.seconds:.2f} s; the run is in {folder.out}")
+
+
+def _protocol(
+    tables: GroundingOptions, learning: LearningOptions, held: HoldOptions, work: WorkerOptions
+) -> TrainingProtocol:
+    """Return what the command line requests beside the model and the settings."""
+    plan = held.held_out(tables.dataset)
+    return TrainingProtocol(
+        split=None if plan is None else plan[0].text,
+        hold=() if plan is None else tuple(plan[1]),
+        calibrate=learning.calibrate,
+        workers=work.workers,
+        memory=tables.memory,
+        budget=tables.budget,
+        master=work.master,
+    )
+
+
+@contextmanager
+def _resumable(monitor: Checkpoints, *, resume: bool) -> Iterator[None]:
+    """Save the state of a training that is interrupted; leave nothing of one that fails before its first step."""
+    partial = monitor.folder.parent
+    try:
+        yield
+    except KeyboardInterrupt:
+        monitor.save()
+        kept = f"the state is in {partial}: go on with the same command and --resume"
+        if over := out_of_time(kept):
+            raise over from None
+        say_error(f"interrupted; {kept}")
+        raise typer.Exit(INTERRUPTED) from None
+    except RelcrfError:
+        if not resume and monitor.latest.state is None:
+            remove_folder(partial)  # refused, not interrupted: there is nothing to go on with
+        raise
+
+
+def _show_training(learned: LearnedModel, selected: Selection | None) -> None:
+    """Print the figures of a training, and the settings that were tried."""
     if not learned.converged:
         late = "out of time" in learned.summary.values()
         allow = "a larger --set time=" if late else "--set max_iterations=1000"
@@ -209,9 +194,8 @@ def train(
         tried = [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in row.values()] for row in selected.rows]
         table(title, [name.replace("_", " ") for name in selected.rows[0]], tried)
         note("chosen: " + ", ".join(f"{name}={value}" for name, value in selected.settings.items()))
-    rows: list[tuple[str, Any]] = [(name.replace("_", " "), value) for name, value in learned.summary.items()]
-    table(f"trained by {backend}", ("", ""), [(n, f"{v:,}" if isinstance(v, int) else str(v)) for n, v in rows])
-    say(f"grounded in {seconds_ground:.2f} s, learned in {fit.seconds:.2f} s; the run is in {out}")
+    rows = [(n.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for n, v in learned.summary.items()]
+    table(f"trained by {learned.backend}", ("", ""), rows)
 
 
 def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> None:

@@ -17,15 +17,12 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.checkpoints import Checkpoints
 from relcrf.backends.learned import LearnedModel
-from relcrf.backends.provenance import Protocol, Provenance, fingerprint, tables_of, versions
-from relcrf.backends.registry import make
-from relcrf.cli.learn import executor
-from relcrf.cli.options import DataOption, HoldOptions, JsonOption, RunArgument
+from relcrf.backends.provenance import Provenance, TrainingProtocol, tables_of, versions
+from relcrf.cli.options import DataOption, JsonOption, RunArgument
 from relcrf.cli.output import Watch, note, print_json, say, table, watching
 from relcrf.data.dataset import Dataset
-from relcrf.data.splits import read_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing
-from relcrf.grounding.engines.choice import duckdb, spark
+from relcrf.training import TrainRequest
 
 T = TypeVar("T")
 
@@ -87,7 +84,9 @@ def _pairs(was: Mapping[str, T], now: Mapping[str, T]) -> list[tuple[str, T | No
     return [(name, was.get(name), now.get(name)) for name in sorted(was.keys() | now.keys())]
 
 
-def _asked_here(asked: Protocol, run: Path, workers: int | None, master: str | None, memory: str | None) -> Protocol:
+def _asked_here(
+    asked: TrainingProtocol, run: Path, workers: int | None, master: str | None, memory: str | None
+) -> TrainingProtocol:
     """How it is asked for on this machine. The folder may be a stranger's: it names no other machine to work on.
 
     Raises:
@@ -104,7 +103,7 @@ def _asked_here(asked: Protocol, run: Path, workers: int | None, master: str | N
 
 
 def _trained(
-    former: LearnedModel, made_of: Provenance, asked: Protocol, run: Path, data: str, out: Path, watch: Watch
+    former: LearnedModel, made_of: Provenance, asked: TrainingProtocol, run: Path, data: str, out: Path, watch: Watch
 ) -> Path:
     """The folder of the run that comes out now.
 
@@ -112,36 +111,22 @@ def _trained(
         DataError: where the data are others.
     """
     model = api.load(run / "model.rcrf")
-    system = make(former.backend, **former.settings)
     watch.phase("reading tables")
     dataset = Dataset(data, memory=asked.memory)
-    engine = duckdb() if asked.master is None else spark(asked.master)
-    grounding = model.ground(dataset, asked.budget, engine=engine, progress=watch.grounding)
-    dataset.split = None if asked.split is None else read_split(asked.split)
-    hidden = HoldOptions(hold=list(asked.hold)).hidden(grounding)
-    problem = api.training_problem(grounding, hidden, with_candidates=system.chooses)
-    identity = fingerprint(model.text, former.backend, former.settings, problem, grounding)
-    provenance = replace(made_of, identity=identity, tables=tables_of(grounding.bound))
+    request = TrainRequest(model.spec, former.backend, former.settings, dataset, asked)
+    training = request.ground(watch.grounding)
+    provenance = replace(made_of, identity=training.identity, tables=tables_of(training.grounding.bound))
     changed = [name for name, was, now in _pairs(made_of.tables, provenance.tables) if was != now]
-    if identity != made_of.identity:
+    if training.identity != made_of.identity:
         what = f": {listing(changed)} changed" if changed else ""
         message = f"these are not the data that '{run}' was learned from{what}"
         raise DataError(Diagnostic("E431", message, hint="name the same tables with --data; see manifest.json"))
     if changed and made_of.versions.get("duckdb") == versions()["duckdb"]:
         note(f"{listing(changed)} changed, in nothing that the model reads")
-    monitor = Checkpoints(run_folder.prepare(out, resume=False), identity, watch.step)
-    with executor(asked.workers, asked.master) as workers:
-        fit = api.fit(
-            model,
-            grounding,
-            former.backend,
-            hidden=hidden,
-            monitor=monitor,
-            executor=workers,
-            calibrate=asked.calibrate,
-            **former.settings,
-        )
-    run_folder.save(replace(fit.learned, log=tuple(monitor.log)), out, {}, made_of=provenance)
+    monitor = Checkpoints(run_folder.prepare(out, resume=False), training.identity, watch.step)
+    with request.executor() as executor:
+        learned = training.run(monitor, executor)
+    run_folder.save(learned, out, {}, made_of=provenance)
     return out
 
 

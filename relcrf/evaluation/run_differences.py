@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
-from relcrf.language.render import render
+from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
 """What the one has and what the other; None where it has nothing."""
@@ -52,12 +52,13 @@ def differences(
     both.sort(key=lambda entry: (-abs(entry[1] - entry[2]), entry[0]))
     values = np.array([entry[1:] for entry in both]).reshape(-1, 2)
     varies = len(values) > 1 and bool((np.ptp(values, axis=0) > 0.0).all())
+    lines = [model_text(learned.spec).splitlines() for learned in (first, second)]
     return RunDifferences(
         _unequal({"backend": first.backend, **first.settings}, {"backend": second.backend, **second.settings}),
         _unequal(first.summary, second.summary),
         _unequal({t.name: t.bindings for t in first.templates}, {t.name: t.bindings for t in second.templates}),
         _unequal(*({name: len(texts) for name, texts in each.vocabulary.items()} for each in (first, second))),
-        tuple(difflib.unified_diff(_lines(first), _lines(second), *names, lineterm="")),
+        tuple(difflib.unified_diff(lines[0], lines[1], *names, lineterm="")),
         tuple(both),
         (_without(one, other), _without(other, one)),
         float(np.corrcoef(values.T)[0, 1]) if varies else float("nan"),
@@ -72,11 +73,6 @@ def jaccard(one: set[Any], other: set[Any]) -> float | None:
 
 def _unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Pair]:
     return {name: (one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)}
-
-
-def _lines(learned: LearnedModel) -> list[str]:
-    source = learned.spec.source
-    return (source.text if source and not learned.spec.included else render(learned.spec.flat())).splitlines()
 
 
 def _weights(learned: LearnedModel) -> dict[Name, float]:

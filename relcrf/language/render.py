@@ -65,6 +65,11 @@ def render(spec: ModelSpec) -> str:
     return "\n\n".join(declaration(d) for d in spec.declarations) + "\n"
 
 
+def model_text(spec: ModelSpec) -> str:
+    """Return the text that a model was read from, or its rendered text where it was built or includes other files."""
+    return spec.source.text if spec.source and not spec.included else render(spec.flat())
+
+
 def declaration(node: Declaration) -> str:
     """The text of one declaration."""
     match node:

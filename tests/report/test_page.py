@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,7 +25,7 @@ def train(folder, model, data, backend, **settings):
     """A run folder as the command writes it."""
     monitor = checkpoints.Checkpoints(run_folder.prepare(folder, resume=False), "test")
     fit = api.fit(model, model.ground(relcrf.Dataset(data)), backend, monitor=monitor, **settings)
-    run_folder.save(replace(fit.learned, log=tuple(monitor.log)), folder, {"learn": fit.seconds}, monitor.seconds)
+    run_folder.save(fit.learned, folder, {"learn": fit.seconds}, monitor.seconds)
     return folder
 
 

@@ -14,8 +14,8 @@ from tables import small_web
 from relcrf import Dataset, parse
 from relcrf.backends.problems import training_problem
 from relcrf.backends.provenance import fingerprint, hashes
-from relcrf.cli.learn import executor
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.execution.serial import SerialExecutor
 from relcrf.resources import shipped
 
 MODEL = shipped("models", "webkb.rcrf")
@@ -208,7 +208,7 @@ def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger
         raise UsageError(Diagnostic("E361", "no Spark in this test"))
 
     monkeypatch.setattr("relcrf.grounding.engines.choice.demand_spark", lambda: None)
-    for module in ("relcrf.grounding.engines.choice", "relcrf.cli.learn"):
+    for module in ("relcrf.grounding.engines.choice", "relcrf.training"):
         monkeypatch.setattr(f"{module}.spark_session", connect)
     for master in ("spark://203.0.113.7:7077", "k8s://https://203.0.113.7", "localhost:7077", "local[99999999]", ""):
         run = of_a_stranger(master=master)
@@ -225,13 +225,13 @@ def test_a_run_folder_names_no_cluster_to_connect_to(relcrf_, web, of_a_stranger
 
 def test_a_run_folder_asks_for_no_more_processes_than_there_are_cores(relcrf_, web, of_a_stranger, monkeypatch):
     asked = []
-    monkeypatch.setattr("relcrf.cli.reproduce.executor", lambda *how: asked.append(how) or executor(0, None))
+    monkeypatch.setattr("relcrf.training.PoolExecutor", lambda workers: asked.append(workers) or SerialExecutor())
     run = of_a_stranger(workers=10**9, memory="nonsense")
     code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB")
     assert code == 0, err
     code, _, err = relcrf_("reproduce", run, "--data", web, "--memory", "500MB", "--workers", "3")
     assert code == 0, err
-    assert asked == [(os.cpu_count(), None), (3, None)]
+    assert asked == [os.cpu_count(), 3]
     code, _, err = relcrf_("reproduce", run, "--data", web)
     assert (code, err.count("error["), "nonsense" in err) == (2, 1, True)
 

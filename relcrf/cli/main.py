@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import traceback
-from typing import NoReturn
+from collections.abc import Sequence
 
 import duckdb
 import typer
@@ -93,10 +93,10 @@ def _main(
         note(cache_folder().note)
 
 
-def _refuse(error: RelcrfError) -> NoReturn:
-    """Says what is wrong, to people and with --json to machines, and ends with the error's exit code."""
+def _print_error(error: RelcrfError, *, as_json: bool) -> None:
+    """Print what is wrong for people, and with --json also as one object for programs."""
     try:
-        if "--json" in sys.argv:
+        if as_json:
             print_json({"errors": [d.as_dict() for d in error.diagnostics]})
         sys.stdout.flush()
     except BrokenPipeError:
@@ -104,13 +104,15 @@ def _refuse(error: RelcrfError) -> NoReturn:
     except OSError:  # of a full disk, say: people are told all the same
         _drop_output()
     complain(error)
-    sys.exit(error.exit_code)
 
 
 def _drop_output() -> None:
     """What nobody can be given goes nowhere, so that Python does not try it once more while it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
+
+INTERNAL = 70
+"""The exit code of a bug of ours, as BSD's sysexits.h has it."""
 
 UNREAD = 141
 """As of a program that the system ends because nobody reads what it writes."""
@@ -128,88 +130,114 @@ def _line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def _refuse_file(error: duckdb.Error) -> NoReturn:
-    """Says that DuckDB cannot read or write one of its files."""
+def _file_error(error: duckdb.Error) -> UsageError:
+    """Return the error for a file that DuckDB cannot read or write."""
     message = f"DuckDB cannot read or write a file: {reason(error).lower()}"
     hint = "make room, or set TMPDIR to a folder with more: that is where what is larger than --memory goes"
-    _refuse(UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),))))
+    return UsageError(Diagnostic("E314", message, hint=hint, notes=(_line(error),)))
+
+
+def _usage_error(error: Exception) -> UsageError:
+    """Return the error for a wrong command line."""
+    context = getattr(error, "ctx", None)
+    where = context.command_path if context else "relcrf"
+    message = next(iter(getattr(error, "format_message", error.__str__)().strip().splitlines()), "").rstrip(".")
+    if not message:  # no command at all: the help has been shown
+        sys.exit(2)
+    return UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see: {where} --help"))
+
+
+def _system_error(error: OSError) -> UsageError:
+    """Return the error for a file that the system does not let us read or write."""
+    what = f"'{error.filename}'" if error.filename else "a file"
+    message = f"{what} cannot be read or written: {(error.strerror or str(error)).lower()}"
+    full = error.errno == errno.ENOSPC
+    hint = "make room; what was whole before is there still" if full else "name another place"
+    return UsageError(Diagnostic("E314", message, hint=hint))
+
+
+def _interrupted(text: str = "") -> int:
+    """Return the exit code of a command that was interrupted, and print a text about it.
+
+    Raises:
+        ConvergenceError: where it was the end of its time that has interrupted it.
+    """
+    if over := out_of_time():
+        raise over
+    if text:
+        say_error(text)
+    return INTERRUPTED
+
+
+def _internal_error(error: Exception) -> int:
+    """Print where a bug of ours is, and return the exit code for one."""
+    if os.environ.get("RELCRF_DEBUG"):
+        raise error
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+    say_error(f"internal error at {last.filename}:{last.lineno}: {what}")
+    say_error(
+        "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it."
+    )
+    return INTERNAL
 
 
 def run() -> None:
     """Entry point: a mistake of the user ends in its diagnostics and its exit code, never in a traceback."""
+    arguments = sys.argv[1:]
     try:
-        _run()
+        try:
+            code = _run(arguments)
+        except RelcrfError as error:
+            _print_error(error, as_json="--json" in arguments)
+            code = error.exit_code
     except BrokenPipeError:
         _drop_output()
-        sys.exit(UNREAD)
+        code = UNREAD
     except SystemExit as end:
         # Where nobody reads the output any more (`| head`), rich and typer end with 1, as relcrf never does.
         sys.exit(UNREAD if end.code == 1 else end.code)
+    if code == INTERRUPTED:
+        _end_quietly()
+    if code:
+        sys.exit(code)
 
 
-def _run() -> None:
+def _run(arguments: Sequence[str]) -> int:
+    """Run a command line, and return its exit code.
+
+    Raises:
+        RelcrfError: for every mistake of the user, and every limit of the machine.
+    """
     came: list[int] = []
     try:
         with remembered() as came, sent_again(signal.SIGINT, KeyboardInterrupt):
-            code = app(standalone_mode=False)
-        if isinstance(code, int) and code:
-            if code == INTERRUPTED:
-                if over := out_of_time():
-                    _refuse(over)
-                _end_quietly()
-            sys.exit(code)
+            code = app(arguments, standalone_mode=False)
+        if code == INTERRUPTED:
+            return _interrupted()
         sys.stdout.flush()
-    except _USAGE_ERROR as error:
-        context = getattr(error, "ctx", None)
-        where = context.command_path if context else "relcrf"
-        message = next(iter(getattr(error, "format_message", error.__str__)().strip().splitlines()), "").rstrip(".")
-        if not message:  # no command at all: the help has been shown
-            sys.exit(2)
-        _refuse(UsageError(Diagnostic("E300", message[:1].lower() + message[1:], hint=f"see: {where} --help")))
-    except typer.Abort:
-        if over := out_of_time():
-            _refuse(over)
-        _end_quietly()
-        sys.exit(INTERRUPTED)
-    except RelcrfError as error:
-        _refuse(error)
-    except (KeyboardInterrupt, duckdb.InterruptException):
-        if over := out_of_time():
-            _refuse(over)
-        say_error("interrupted")
-        _end_quietly()
-        sys.exit(INTERRUPTED)
-    except duckdb.OutOfMemoryException as error:
-        _refuse(too_little_memory(error))
-    except BrokenPipeError:
+        return code if isinstance(code, int) else 0
+    except (RelcrfError, BrokenPipeError):
         raise
+    except _USAGE_ERROR as error:
+        raise _usage_error(error) from None
+    except typer.Abort:
+        return _interrupted()
+    except (KeyboardInterrupt, duckdb.InterruptException):
+        return _interrupted("interrupted")
+    except duckdb.OutOfMemoryException as error:
+        raise too_little_memory(error) from None
     except duckdb.IOException as error:
-        _refuse_file(error)
+        raise _file_error(error) from None
     except OSError as error:
-        what = f"'{error.filename}'" if error.filename else "a file"
-        message = f"{what} cannot be read or written: {(error.strerror or str(error)).lower()}"
-        full = error.errno == errno.ENOSPC
-        hint = "make room; what was whole before is there still" if full else "name another place"
-        _refuse(UsageError(Diagnostic("E314", message, hint=hint)))
-    except Exception as error:  # a bug of ours: say so, and keep what is needed to find it
+        raise _system_error(error) from None
+    except Exception as error:
         # Ctrl-C, or the end of the time, while DuckDB was at work or a kernel was compiled
         if came or is_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
-            if over := out_of_time():
-                _refuse(over)
-            say_error("interrupted")
-            _end_quietly()
-            sys.exit(INTERRUPTED)
+            return _interrupted("interrupted")
         if isinstance(error, duckdb.Error) and FULL in str(error):
-            _refuse_file(error)
-        if os.environ.get("RELCRF_DEBUG"):
-            raise
-        last = traceback.extract_tb(error.__traceback__)[-1]
-        what = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        say_error(f"internal error at {last.filename}:{last.lineno}: {what}")
-        say_error(
-            "This is a bug in relcrf, not a mistake of yours. Set RELCRF_DEBUG=1 to see where it comes from, and report it."
-        )
-        sys.exit(70)
+            raise _file_error(error) from None
+        return _internal_error(error)
 
 
 if __name__ == "__main__":

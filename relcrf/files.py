@@ -10,12 +10,13 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import IO
 
 import numpy as np
+from filelock import FileLock
 
 UNFINISHED, REMOVED = ".writing", ".removed"
 SHOWN = 40
@@ -73,6 +74,26 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write, as `whole_path`."""
     with whole_path(path) as partial, partial.open("wb") as file:
         yield file
+
+
+@contextmanager
+def locked(path: Path, *, timeout: float = -1.0) -> Iterator[None]:
+    """Hold a lock file, which one process and thread holds at a time, and remove it at the end.
+
+    Who waits for a file that is removed meanwhile takes the next one of its name: `FileLock` looks at the number of links.
+
+    Args:
+        timeout: seconds to wait for whoever holds it; a negative number is any time.
+
+    Raises:
+        filelock.Timeout: where somebody holds it for longer.
+    """
+    with FileLock(path, timeout=timeout, poll_interval=0.01):
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # on Windows an open file cannot be removed, and one that is left does no harm
+                path.unlink()
 
 
 def write_text(path: Path, text: str) -> None:

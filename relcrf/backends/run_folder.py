@@ -9,7 +9,6 @@ and what the run was made of. All but the timings are the same bytes for the sam
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import Timeout
 
 from relcrf.backends.checkpoints import Seconds, Timings, seconds_of
 from relcrf.backends.damage import corrupt
@@ -26,7 +26,7 @@ from relcrf.backends.learned import LearnedModel, Meaning
 from relcrf.backends.provenance import Provenance, hashes
 from relcrf.columns.growing import DAMAGED, open_column
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
-from relcrf.files import move_aside, put_in_place, remove_folder, remove_unfinished, write_array, write_text
+from relcrf.files import locked, move_aside, put_in_place, remove_folder, remove_unfinished, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
@@ -84,7 +84,9 @@ def require_writable(folder: Path, *, resume: bool, force: bool, read: Iterable[
     if partial.exists() and not ((partial / "checkpoint").is_dir() or (partial / "run.json").is_file()):
         message = f"'{partial}' is no unfinished run, whose name it has; it is left alone"
         raise UsageError(Diagnostic("E331", message, hint="rename it, or choose another --out"))
-    _require_unclaimed(partial)
+    if partial.is_dir():
+        with _claim(partial):
+            pass  # nobody trains there
     if resume and not partial.is_dir():
         hint = "leave --resume out to begin"
         raise UsageError(Diagnostic("E332", f"there is no interrupted run '{partial}' to resume", hint=hint))
@@ -109,28 +111,23 @@ def claimed(folder: Path, *, resume: bool, force: bool) -> Iterator[Path]:
         UsageError: as `require_writable`, for what came since.
     """
     require_writable(folder, resume=resume, force=force)
-    partial = prepare(folder, resume=resume)
-    held = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+    partial = partial_name(folder)
+    partial.parent.mkdir(parents=True, exist_ok=True)
+    with _claim(partial):
+        yield prepare(folder, resume=resume)
+
+
+@contextmanager
+def _claim(partial: Path) -> Iterator[None]:
+    """Hold the lock file beside a partial folder, which goes when the claim ends.
+
+    Raises:
+        UsageError: where another process holds it.
+    """
     try:
-        _claim(held, partial)
-        yield partial
-    finally:
-        os.close(held)
-
-
-def _require_unclaimed(partial: Path) -> None:
-    if partial.is_dir():
-        held = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _claim(held, partial)
-        finally:
-            os.close(held)
-
-
-def _claim(held: int, partial: Path) -> None:
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        with locked(partial.with_name(f".{partial.name}.lock"), timeout=0.0):
+            yield
+    except Timeout:
         message = f"another process is training in '{partial}'"
         raise UsageError(Diagnostic("E407", message, hint="wait for its end, or choose another --out")) from None
 

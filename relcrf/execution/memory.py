@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import resource
 from pathlib import Path
+
+import psutil
 
 from relcrf.errors import Diagnostic, UsageError
 
@@ -49,19 +49,9 @@ def _shown(n_bytes: int) -> str:
 
 
 def available() -> int:
-    """Bytes that there are: of the machine, of the container, of the process's own limit; the least of what is known."""
-    found = [*_of_machine(), *_of_container(), *_of_process()]
-    return max(0, min(found)) if found else 1 << 62
-
-
-def _of_machine() -> list[int]:
-    text = _read("/proc/meminfo")
-    told = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
-    if told:
-        return [int(told[1]) << 10]
-    names = ("SC_PHYS_PAGES", "SC_PAGE_SIZE")
-    known = all(name in os.sysconf_names for name in names)
-    return [os.sysconf(names[0]) * os.sysconf(names[1])] if known else []
+    """Return the bytes that are free on the machine, in the container and within the process's own limit: the least of these."""
+    free = int(psutil.virtual_memory().available)
+    return max(0, min([free, *_of_container(), *_of_process()]))
 
 
 def _of_container() -> list[int]:
@@ -89,9 +79,11 @@ def _groups() -> list[str]:
 
 
 def _of_process() -> list[int]:
-    most, _ = resource.getrlimit(resource.RLIMIT_AS)
-    told = re.search(r"^VmSize:\s+(\d+) kB", _read("/proc/self/status"), re.MULTILINE)
-    return [most - (int(told[1]) << 10)] if most != resource.RLIM_INFINITY and told else []
+    if not hasattr(psutil, "RLIMIT_AS"):  # systems without limits of address space, or that psutil cannot ask for them
+        return []
+    process = psutil.Process()
+    most, _ = process.rlimit(psutil.RLIMIT_AS)
+    return [] if most == psutil.RLIM_INFINITY else [most - process.memory_info().vms]
 
 
 def _read(path: str) -> str:

@@ -8,7 +8,6 @@ changed table makes anew what reads it, and the same inputs give the same bytes.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,15 +15,18 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from filelock import Timeout
 
 from relcrf.columns.growing import DAMAGED, Storage
 from relcrf.data.bound import Bound
 from relcrf.data.contents import content_of
 from relcrf.errors import DataError, DataPlace, Diagnostic
+from relcrf.files import locked
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.files import ColumnWriter, read_group
 from relcrf.graph.weights import WeightBlock
@@ -37,6 +39,9 @@ from relcrf.model.spec import Gate, ModelSpec, Template
 
 FORMAT = 3
 """Version of the folders' layout; another one is another name."""
+
+LOCK = ".lock"
+"""Name of the lock file of a folder of blocks."""
 
 
 def identity(
@@ -114,7 +119,7 @@ class SavedBlocks:
         with self._new_folder(name) as partial:
             block = make(Storage(partial, 0))
             _write(block, partial)
-            with _locked(self.folder):
+            with locked(self.folder / LOCK):
                 if not (self.folder / name).is_dir():  # else another process was faster
                     os.replace(partial, self.folder / name)
         self.made.append(block.info.name)
@@ -122,38 +127,26 @@ class SavedBlocks:
 
     @contextmanager
     def _new_folder(self, name: str) -> Iterator[Path]:
-        """A folder for a block in the making, locked for as long as its maker lives; what is not renamed goes."""
-        with _locked(self.folder):
-            folder = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
-            held = os.open(folder, os.O_RDONLY)
-            fcntl.flock(held, fcntl.LOCK_EX)
-        try:
+        """Make a folder for a new block, and lock it while its maker lives; remove it where it was not renamed."""
+        with ExitStack() as claims:
+            with locked(self.folder / LOCK):
+                folder = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=self.folder))
+                claims.enter_context(locked(_lock_of(folder)))
+            claims.callback(shutil.rmtree, folder, ignore_errors=True)
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(held)
 
     def _remove_abandoned(self) -> None:
-        """Removes what killed processes left: folders of blocks in the making that nobody has locked."""
-        with _locked(self.folder):
-            for folder in self.folder.iterdir():
-                if re.fullmatch(r"\.[0-9a-f]{32}\..+", folder.name) and folder.is_dir() and not folder.is_symlink():
-                    held = os.open(folder, os.O_RDONLY | os.O_NONBLOCK | os.O_DIRECTORY)
-                    with suppress(BlockingIOError):
-                        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        shutil.rmtree(folder)
-                    os.close(held)
+        """Remove what killed processes left: folders of new blocks whose lock nobody holds."""
+        found = [folder for folder in self.folder.iterdir() if re.fullmatch(r"\.[0-9a-f]{32}\.[^.]+", folder.name)]
+        for folder in found:
+            if folder.is_dir() and not folder.is_symlink():
+                with locked(self.folder / LOCK), suppress(Timeout), locked(_lock_of(folder), timeout=0.0):
+                    shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes from adding folders."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
+def _lock_of(folder: Path) -> Path:
+    """Return the path of the lock file of a new block."""
+    return folder.with_name(f"{folder.name}.lock")
 
 
 def _write(block: Block, folder: Path) -> None:

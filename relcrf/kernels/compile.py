@@ -6,14 +6,13 @@ Numba's cache is pickled, so a folder is used only where nobody else can have pu
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import pickle
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,9 @@ from typing import Any
 from numba import config, njit, types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 from numba.extending import register_jitable
+from platformdirs import user_cache_path
+
+from relcrf.files import locked
 
 PACKAGE = Path(__file__).resolve().parent
 
@@ -77,15 +79,9 @@ def _is_private(folder: Path) -> bool:
     return real.stat().st_uid == os.getuid()
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Keeps other processes and threads from reading and adding compiled kernels."""
-    held = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(held)
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    """Keep other processes and threads from reading and adding compiled kernels."""
+    return locked(folder / ".lock")
 
 
 @cache
@@ -93,7 +89,8 @@ def cache_folder() -> CacheFolder:
     """The folder of compiled kernels, chosen once in a process.
 
     `NUMBA_CACHE_DIR` where it is set; else `__pycache__` of this package where it can be written to; else
-    `$XDG_CACHE_HOME/relcrf/kernels` (by default in `~/.cache`); else a folder of the user's own among the temporary ones.
+    the user's cache folder (on Linux `$XDG_CACHE_HOME/relcrf/kernels`, by default in `~/.cache`); else a folder of the user's
+    own among the temporary ones.
     """
     # One folder for each installation: two versions would throw out each other's kernels.
     own = "kernels_" + hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16]
@@ -103,11 +100,9 @@ def cache_folder() -> CacheFolder:
         if asked.is_usable():
             return asked
         note = f"NUMBA_CACHE_DIR is {config.CACHE_DIR}, where compiled kernels cannot be written; "
-    homes = (os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache"))
-    home = next((Path(place) for place in homes if os.path.isabs(place)), None)
     places = [CacheFolder(PACKAGE / "__pycache__", note=note and f"{note}they are in {PACKAGE / '__pycache__'}")]
-    if home is not None:
-        folder = home / "relcrf" / "kernels" / own
+    folder = user_cache_path("relcrf", appauthor=False) / "kernels" / own
+    if folder.is_absolute():
         places.append(CacheFolder(folder, private=True, note=note and f"{note}they are in {folder}"))
     folder = Path(tempfile.gettempdir()) / f"relcrf_{os.getuid()}_{own}"
     places.append(CacheFolder(folder, private=True, note=f"{note}compiled kernels are kept in {folder} only"))

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -240,9 +241,13 @@ def test_candidates_take_memory_where_a_backend_chooses_from_them(monkeypatch):
 def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
     from relcrf.execution import memory
 
-    files = {"/proc/meminfo": "MemTotal: 9 kB\nMemAvailable: 5000 kB\n", "/proc/self/status": "VmSize: 10 kB\n"}
+    files, limits = {}, {"most": memory.psutil.RLIM_INFINITY}
+    process = SimpleNamespace(
+        rlimit=lambda kind: (limits["most"], 0), memory_info=lambda: SimpleNamespace(vms=10 << 10)
+    )
     monkeypatch.setattr(memory, "_read", lambda path: files.get(path, ""))
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (memory.resource.RLIM_INFINITY, 0))
+    monkeypatch.setattr(memory.psutil, "virtual_memory", lambda: SimpleNamespace(available=5000 << 10))
+    monkeypatch.setattr(memory.psutil, "Process", lambda: process)
     assert memory.available() == 5000 << 10
     files |= {"/sys/fs/cgroup/memory.max": "9000\n", "/sys/fs/cgroup/memory.current": "2000\n"}
     assert memory.available() == 7000
@@ -259,7 +264,7 @@ def test_the_least_of_what_is_known_is_free(tmp_path, monkeypatch):
     files["/proc/self/cgroup"] = ""
     files["/sys/fs/cgroup/memory.max"] = "max\n"
     assert memory.available() == 5000 << 10
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda kind: (12 << 10, 0))
+    limits["most"] = 12 << 10
     assert memory.available() == 2 << 10
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, get_type_hints
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
@@ -12,6 +13,10 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 def names_of(kind: type) -> list[str]:
     """The settings of a class: its fields, if it is a data class."""
     return [f.name for f in dataclasses.fields(kind)] if dataclasses.is_dataclass(kind) else []
+
+
+types_of = cache(get_type_hints)
+"""Return the types of a class's fields. Cached, since a call takes a tenth of a millisecond and each request makes three."""
 
 
 def converted(kind: type, owner: str, given: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
@@ -24,7 +29,7 @@ def converted(kind: type, owner: str, given: Mapping[str, Any], known: Sequence[
     Raises:
         UsageError: for an unknown setting, or a value of the wrong type.
     """
-    types = get_type_hints(kind)
+    types = types_of(kind)
     values = {}
     for name, value in given.items():
         if name not in known:

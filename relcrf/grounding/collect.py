@@ -15,7 +15,7 @@ from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.groups import Rows
 from relcrf.grounding.keys import CodedKeys
 from relcrf.grounding.lower import LoweredTemplate
-from relcrf.grounding.plan import Column
+from relcrf.grounding.plan import Column, Plan
 from relcrf.grounding.variables import values_of
 from relcrf.model.types import Bool
 
@@ -76,7 +76,7 @@ def collect(
         extra = tuple((f"b{k}", column, "integer") for k, (_, column) in enumerate(hidden))
         plan = replace(plan, outputs=(*plan.outputs, *extra), is_distinct=rows > MOST_REPEATS)
     fields = _fields(bound, coded, [count for _, count in places], [sort for sort, _ in hidden])
-    bag = _one_bag(bound, lowered)
+    bag = _one_bag(bound, lowered.plan)
     if bag is not None:
         buckets = ordered(_parts(bag), fields)
     else:
@@ -100,16 +100,20 @@ def collect(
         yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
 
 
-def _one_bag(bound: Bound, lowered: LoweredTemplate) -> dict[str, np.ndarray] | None:
-    """The outputs of a plan that reads one bag and nothing else: the bag's own columns, which are sorted."""
-    plan = lowered.plan
-    if len(plan.scans) != 1 or plan.scans[0].table not in bound.given or plan.filters or plan.equalities:
+def reads_one_bag(plan: Plan) -> bool:
+    """Return True if the rows of a plan are those of one bag, which are sorted."""
+    if len(plan.scans) != 1 or plan.filters or plan.equalities or plan.is_distinct:
+        return False
+    names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]
+    return names[:2] == ["vid", "code"] and set(names) <= {"vid", "code", "count"}
+
+
+def _one_bag(bound: Bound, plan: Plan) -> dict[str, np.ndarray] | None:
+    """Return the outputs of a plan that reads one bag and nothing else: the bag's own columns."""
+    if not reads_one_bag(plan) or plan.scans[0].table not in bound.given:
         return None
     columns = bound.given[plan.scans[0].table]
-    names = [term.name if isinstance(term, Column) else "" for _, term, _ in plan.outputs]
-    if names[:2] != ["vid", "code"] or not set(names) <= set(columns) or plan.is_distinct:
-        return None
-    return {output: columns[name] for (output, _, _), name in zip(plan.outputs, names, strict=True)}
+    return {output: columns[term.name] for output, term, _ in plan.outputs if isinstance(term, Column)}
 
 
 def _parts(columns: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:

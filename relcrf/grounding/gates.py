@@ -28,7 +28,7 @@ from relcrf.grounding.estimate import measure
 from relcrf.grounding.groups import CHUNK
 from relcrf.grounding.keys import KeyDictionary, code_keys
 from relcrf.grounding.lower import Facts, LoweredGate, LoweredTemplate, lower_template
-from relcrf.grounding.recipe import AbstractUse
+from relcrf.grounding.recipe import Recipe
 from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import VariableBlock
@@ -52,13 +52,13 @@ class GateGrounder:
     Args:
         variables: the blocks of the graph's variables.
         saved: cached blocks, to read from and to add to.
-        use: see `ground`.
+        recipe: see `ground`.
     """
 
     bound: Bound
     variables: Sequence[VariableBlock]
     saved: SavedBlocks | None = None
-    use: AbstractUse | None = None
+    recipe: Recipe | None = None
 
     def ground(
         self, graph: FactorGraph, templates: Sequence[TemplateInfo], group_names: Sequence[str]
@@ -75,7 +75,7 @@ class GateGrounder:
         """
         by: dict[int, tuple[str, AbstractFeatures]] = {}
         infos: dict[str, TemplateInfo] = {}
-        facts = facts_of(self.bound) if self.use is None else self.use.recipe.facts
+        facts = self.recipe.facts if self.recipe else facts_of(self.bound)
         declared = {template.name: template for template in facts.spec.templates if not template.is_candidate}
         for gate in self.bound.spec.gates:
             pairs = {k: group for k, group in enumerate(graph.groups) if group_names[k] == gate.template}
@@ -112,10 +112,9 @@ def _block(
         saved = None if bound.dataset.changed() else saved
     if saved is not None and (cached := saved.load(name, partial(_fits, groups=groups))):
         return cached
-    use = source.use
-    engine = DuckDbEngine(bound.cursor) if use is None else use.engine(bound)
-    task = _task(bound, facts, template, gate, groups) if use is None else use.recipe.gates[template.name]
-    make = partial(_made, BlockMaker(bound, engine, source.variables), task)
+    recipe = source.recipe
+    task = recipe.gates[template.name] if recipe else _task(bound, facts, template, gate, groups)
+    make = partial(_made, BlockMaker(bound, DuckDbEngine(bound.cursor), source.variables), task)
     return make(bound.dataset.storage) if saved is None else saved.add(name, make)
 
 

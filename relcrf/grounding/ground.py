@@ -22,7 +22,7 @@ from relcrf.grounding.estimate import DEFAULT_BUDGET, require
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.lower import Facts, lower_template
-from relcrf.grounding.recipe import AbstractUse
+from relcrf.grounding.recipe import Recipe
 from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import make_random_relations, states_of, variable_blocks
@@ -51,7 +51,7 @@ def ground(
     engine: AbstractEngine | None = None,
     saved: SavedBlocks | None = None,
     most_factors: int | None = None,
-    use: AbstractUse | None = None,
+    recipe: Recipe | None = None,
 ) -> Grounding:
     """Grounds every template, but no candidates nor gates. Derived and random relations are made first.
 
@@ -59,7 +59,7 @@ def ground(
         engine: who joins; by default DuckDB, where the tables are.
         saved: blocks of before, to take from and to add to.
         most_factors: that all templates together may have; None is any number.
-        use: what is known of the model before; it has its own engine, nothing is measured, and the budget does not count.
+        recipe: the lowered model; nothing is estimated, and the budget is not applied to templates.
 
     Raises:
         BudgetError: before anything large is made, where a template has more bindings than the budget; and after the template
@@ -70,18 +70,18 @@ def ground(
     if others and saved is not None:
         saved = None
         bound.notes.append(f"groundings are not kept: what {listing(others)} computes may change with its package")
-    if use is None:
+    if recipe is None:
         prepare(bound, budget, progress)
     else:
-        use.prepare(bound)
+        recipe.prepare(bound)
     _note_left_out(bound)
     variables = variable_blocks(bound)
     cardinality = np.repeat([len(b.values) for b in variables], [b.count for b in variables]).astype(np.int32)
     states = [states_of(bound, block) for block in variables]
     if engine is None:
-        engine = DuckDbEngine(bound.cursor) if use is None else use.engine(bound)
+        engine = DuckDbEngine(bound.cursor)
     maker = BlockMaker(bound, engine, variables, progress)
-    made = _blocks(maker, budget, saved, cardinality, most_factors) if use is None else use.recipe.blocks(maker)
+    made = recipe.blocks(maker) if recipe else _blocks(maker, budget, saved, cardinality, most_factors)
     groups = [replace(group, block=k) for k, block in enumerate(made) for group in block.groups]
     return Grounding(
         bound.spec,
@@ -93,7 +93,7 @@ def ground(
         tuple(name for block in made for name in block.group_names),
         {name: count for block in made for name, count in block.bindings.items()},
         dict(bound.domains),
-        GateGrounder(bound, variables, saved, use),
+        GateGrounder(bound, variables, saved, recipe),
     )
 
 

@@ -18,14 +18,14 @@ def create(plan: Plan, table: str) -> str:
     return create_union([plan], table)
 
 
-def create_union(plans: Sequence[Plan], table: str) -> str:
-    """Makes a table of the distinct bindings of several plans, its columns a0, a1, ..."""
+def create_union(plans: Sequence[Plan], table: str, *, kind: str = "TABLE") -> str:
+    """Makes a table or a view of the distinct bindings of several plans, its columns a0, a1, ..."""
     texts = []
     for plan in plans:
         columns = [column(c).as_(f"a{k}", quoted=True) for k, (_, c) in enumerate(plan.bindings)]
         texts.append(DUCKDB.text(DUCKDB.block(plan).select(columns).distinct()))
     name = table.replace('"', '""')
-    return f'CREATE OR REPLACE TABLE "{name}" AS {" UNION ".join(texts)}'
+    return f'CREATE OR REPLACE {kind} "{name}" AS {" UNION ".join(texts)}'
 
 
 def count(plan: Plan, limit: int | None = None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, get_type_hints
+from typing import Any
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.scopes import Scopes
@@ -16,7 +16,7 @@ from relcrf.inference.gibbs import Gibbs
 from relcrf.inference.junction_tree import JunctionTree
 from relcrf.inference.mean_field import MeanField
 from relcrf.inference.result import AbstractInference, Observer, silent
-from relcrf.settings import converted, names_of
+from relcrf.settings import converted, names_of, types_of
 
 METHODS: Mapping[str, type[AbstractInference]] = {
     "auto": Auto,
@@ -33,7 +33,7 @@ METHODS: Mapping[str, type[AbstractInference]] = {
 
 def settings_of(kind: type[AbstractInference]) -> list[str]:
     """The fields of a method that a text can set."""
-    types = get_type_hints(kind)
+    types = types_of(kind)
     return [name for name in names_of(kind) if types[name] in (int, float, bool, str)]
 
 

@@ -1,8 +1,9 @@
-"""Plans on DuckDB, their rows streamed in Arrow's layout without a copy."""
+"""Plans on DuckDB: streamed in Arrow's layout without a copy, or as parsed statements whose results are small."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import duckdb
 
@@ -10,6 +11,9 @@ from relcrf.data.stream import stream
 from relcrf.grounding import sql
 from relcrf.grounding.engines.base import AbstractEngine, Batch, dtypes
 from relcrf.grounding.plan import Plan
+
+Statements: TypeAlias = dict[Plan, duckdb.Statement]
+"""Parsed statements of plans."""
 
 
 class DuckDbEngine(AbstractEngine):
@@ -27,6 +31,30 @@ class DuckDbEngine(AbstractEngine):
     def rows(self, plan: Plan) -> Iterator[Batch]:
         with self._cursor() as cursor:
             yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), dtypes(plan))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class ParsedEngine(AbstractEngine):
+    """DuckDB with parsed statements, for results of a few rows, which take half the time of a stream.
+
+    Args:
+        statements: a cache for the plans of one model; missing statements are added.
+    """
+
+    name = "duckdb"
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, statements: Statements) -> None:
+        self._connection, self._statements = connection, statements
+
+    def rows(self, plan: Plan) -> Iterator[Batch]:
+        if plan not in self._statements:
+            (self._statements[plan],) = self._connection.extract_statements(sql.DUCKDB.rows(plan))
+        found = self._connection.execute(self._statements[plan]).fetchnumpy()
+        batch: Batch = {name: found[name].astype(dtype, copy=False) for name, dtype in dtypes(plan).items()}
+        if len(next(iter(batch.values()))):
+            yield batch
 
     def close(self) -> None:
         """Nothing is held."""

@@ -17,15 +17,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 from scipy.special import expit
 
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
-from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Sparse, Tiled
-from relcrf.graph.gate_rows import AbstractGateRows, FeatureRows, GateRows, StatusRows
+from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 
@@ -64,6 +63,76 @@ def has_keys(group: FactorGroup) -> bool:
     return isinstance(features.tile if isinstance(features, Tiled) else features, Keyed)
 
 
+@dataclass(frozen=True, eq=False)
+class GroupGateRows:
+    """Features of some gates of one group. Their weights are a matrix: a row for each key, if there are keys, and one for all.
+
+    Args:
+        weights: where they are in the vector of all gates' weights.
+        width: length of a row of weights, the base first.
+        n_keys: 0 where there are no keys.
+        features: shape (n, n_columns), to be multiplied by the column that `_of_keys` returns.
+        by_status: the only feature of a gate is an indicator, whose column includes the base.
+    """
+
+    weights: slice
+    width: int
+    n_keys: int
+    features: AbstractFeatures
+    by_status: bool
+
+    def _of_keys(self, vector: np.ndarray) -> np.ndarray:
+        """Return each key's weights with those that all keys share added, shape (n_columns, 1)."""
+        own = vector[self.weights].reshape(-1, self.width)
+        own = own[:-1] + own[-1] if self.n_keys else own
+        return (own[:, :1] + own[:, 1:] if self.by_status else own).reshape(-1, 1)
+
+    def log_odds(self, vector: np.ndarray) -> np.ndarray:
+        """Return the log odds that each gate is open, shape (n,), at the weights of all gates."""
+        found = self.features.scores(self._of_keys(vector), slice(None))
+        return np.broadcast_to(found[:, 0], self.features.n_rows)
+
+    def add_gradient(self, slope: np.ndarray, out: np.ndarray) -> None:
+        """Add the derivatives by the weights of all gates, from those by the log odds, shape (n,)."""
+        sums = np.zeros((self.features.n_features, 1))
+        self.features.accumulate(np.ascontiguousarray(slope[:, None]), slice(None), sums)
+        sums = sums.reshape(max(self.n_keys, 1), -1)
+        if self.by_status:
+            sums = np.column_stack((sums.sum(axis=1), sums))
+        own = out[self.weights].reshape(-1, self.width)
+        own += np.concatenate((sums, sums.sum(axis=0, keepdims=True))) if self.n_keys else sums
+
+
+@dataclass(frozen=True, eq=False)
+class GateRows:
+    """Features of some gates of several groups, one after the other.
+
+    Args:
+        n_weights: of all gates.
+    """
+
+    parts: Sequence[GroupGateRows]
+    n_weights: int
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *accumulate(part.features.n_rows for part in self.parts)]
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    def log_odds(self, weights: np.ndarray) -> np.ndarray:
+        """Return the log odds that each gate is open, shape (n,), at weights of shape (n_weights,)."""
+        return np.concatenate([np.empty(0), *(part.log_odds(weights) for part in self.parts)])
+
+    def gradient(self, slope: np.ndarray) -> np.ndarray:
+        """Return derivatives by the weights, shape (n_weights,), from those by the log odds, shape (n,)."""
+        out = np.zeros(self.n_weights)
+        for part, (lo, hi) in zip(self.parts, pairwise(self._starts), strict=True):
+            part.add_gradient(slope[lo:hi], out)
+        return out
+
+
 @dataclass(frozen=True)
 class Gates:
     """The gates of a graph.
@@ -88,14 +157,18 @@ class Gates:
             parts.append(self._rows(graph.groups[number], self.groups[number], factor, status))
         return GateRows(parts, self.layout.size)
 
-    def _rows(self, group: FactorGroup, gates: GateGroup, factor: np.ndarray, status: np.ndarray) -> AbstractGateRows:
+    def _rows(self, group: FactorGroup, gates: GateGroup, factor: np.ndarray, status: np.ndarray) -> GroupGateRows:
         n_keys = group.features.n_blocks if has_keys(group) else 0
-        key = group.features.block_of(factor).astype(np.int64) if n_keys else None
-        start = int(self.layout.starts[gates.block])
+        key = group.features.block_of(factor) if n_keys else np.zeros(len(factor), dtype=np.int32)
+        weights = slice(self.layout.starts[gates.block], self.layout.starts[gates.block + 1])
         if gates.by is not None:
-            return FeatureRows(start, 1 + gates.by.n_features, key, n_keys, _as_sparse(gates.by, factor))
+            features = _with_base(gates.by.take(factor), key, max(n_keys, 1))
+            return GroupGateRows(weights, 1 + gates.by.n_features, n_keys, features, by_status=False)
+        n, pairs = max(n_keys, 1), n_statuses(group)
         first, second = (status[np.asarray(place)[factor]] for place in group.scope)
-        return StatusRows(start, 1 + n_statuses(group), key, n_keys, first * (group.cardinalities[1] + 2) + second)
+        cell = key * pairs + first * (group.cardinalities[1] + 2) + second
+        features = Keyed(cell.astype(np.int32), np.empty((0, 1)), n * pairs)
+        return GroupGateRows(weights, 1 + pairs, n_keys, features, by_status=True)
 
     def opened(
         self, graph: FactorGraph, roles: np.ndarray, status: np.ndarray, weights: np.ndarray, threshold: float
@@ -182,9 +255,16 @@ def gates_on(graph: FactorGraph, by: Mapping[int, tuple[str, AbstractFeatures]] 
     return Gates(groups, WeightLayout(tuple(blocks)))
 
 
-def _as_sparse(by: AbstractFeatures, rows: np.ndarray) -> csr_array:
-    taken = by.take(rows)
-    if isinstance(taken, Sparse):
-        values = taken.values if len(taken.values) else np.ones(len(taken.column))
-        return csr_array((values.astype(np.float64), taken.column, taken.row_start), shape=(len(rows), by.n_features))
-    return csr_array(taken.values if isinstance(taken, Dense) else np.ones((len(rows), by.n_features)))
+def _with_base(by: AbstractFeatures, key: np.ndarray, n_keys: int) -> AbstractFeatures:
+    """Return features with a constant 1 before them, in the block of columns of each row's key, shape (n_rows,)."""
+    match by:
+        case Sparse(row_start, column, values, n_features):
+            start = key.astype(np.int64) * (n_features + 1)
+            column = np.insert(column + 1 + np.repeat(start, np.diff(row_start)), row_start[:-1], start)
+            values = np.insert(values if len(values) else np.ones(len(column) - by.n_rows), row_start[:-1], 1.0)
+            row_start = row_start + np.arange(len(row_start))
+            return Sparse(row_start, column.astype(np.int32), values.astype(np.float32), n_keys * (n_features + 1))
+        case Dense(values):
+            return Keyed(key, np.column_stack((np.ones(len(values)), values)), n_keys)
+    assert isinstance(by, Ones), f"gates have no features of the kind {type(by).__name__}"
+    return Keyed(key, np.ones((by.n_rows, 1 + by.n_features)), n_keys)

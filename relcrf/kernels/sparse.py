@@ -87,6 +87,13 @@ def csr_scores(row_start, column, values, weights, rows, out):
     """
     n_patterns = U(weights.shape[1])
     implicit = len(values) == 0
+    if n_patterns == U(1) and not implicit:
+        for k in range(U(len(rows))):
+            total = 0.0
+            for entry in range(U(row_start[rows[k]]), U(row_start[rows[k] + 1])):
+                total += values[entry] * weights[U(column[entry]), U(0)]
+            out[k, U(0)] = total
+        return
     for k in range(U(len(rows))):
         for pattern in range(n_patterns):
             out[k, pattern] = 0.0
@@ -127,6 +134,13 @@ def keyed_scores(key, values, weights, out):
     n_patterns = weights.shape[1]
     implicit = len(values) == 0
     n_values = values.shape[1]
+    if n_patterns == 1:
+        for row in range(U(len(key))):
+            total, first = 0.0, U(key[row]) * U(n_values)
+            for d in range(U(n_values)):
+                total += (1.0 if implicit else values[row, d]) * weights[first + d, U(0)]
+            out[row, U(0)] = total
+        return
     for row in range(len(key)):
         for pattern in range(n_patterns):
             out[row, pattern] = 0.0

@@ -22,8 +22,8 @@ import numpy as np
 from scipy.special import expit, logit
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.gate_rows import GateRows
 from relcrf.graph.gated_graph import GatedGraph
+from relcrf.graph.gates import GateRows
 from relcrf.kernels.gated_losses import Loss, cross_entropy, linear, squared_error
 from relcrf.kernels.gated_pairs import Adjoint, Layout, Real, adjoint, lay_out, propagate
 

@@ -11,7 +11,7 @@ import typer
 from relcrf.cli.options import JsonOption, MemoryOption
 from relcrf.cli.output import note, print_json, say, table, watching
 from relcrf.data.store import DEFAULT_MEMORY
-from relcrf.proposal.project import Project, propose
+from relcrf.proposal.project import Proposal, propose
 
 
 def new(
@@ -56,7 +56,7 @@ def new(
         say(f"  {command}")
 
 
-def _as_dict(project: Project, seconds: float) -> dict[str, object]:
+def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
     names = ("name", "bindings", "factors", "weights", "bytes", "is_candidate")
     return {
         "model": str(project.model),

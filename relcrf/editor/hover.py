@@ -9,7 +9,7 @@ from pathlib import Path
 from relcrf.editor.document import Document
 from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.meaning import template_meaning
-from relcrf.editor.runs import Learned, Runs
+from relcrf.editor.runs import LearnedTemplate, Runs
 from relcrf.editor.symbols import Binder, Space, Symbol
 from relcrf.errors import UsageError, listing
 from relcrf.language.render import declaration as render_declaration
@@ -216,7 +216,7 @@ def _meaning(document: Document, template: Template, runs: Runs, roots: Sequence
         yield from _learned(learned)
 
 
-def _learned(learned: Learned) -> Iterator[str]:
+def _learned(learned: LearnedTemplate) -> Iterator[str]:
     weights = "1 weight" if learned.weights == 1 else f"{learned.weights:,} weights"
     bindings = "1 binding" if learned.bindings == 1 else f"{learned.bindings:,} bindings"
     is_zero = all(w.value == 0 for w in learned.largest)

@@ -24,7 +24,7 @@ class Related:
 
 
 @dataclass(frozen=True)
-class Report:
+class PlacedDiagnostic:
     """A diagnostic at offsets of the document.
 
     Args:
@@ -40,7 +40,7 @@ class Report:
     page: Path | None
 
 
-def reports(document: Document) -> Iterator[Report]:
+def reports(document: Document) -> Iterator[PlacedDiagnostic]:
     """All diagnostics of a document. One about an included file stands at the `include` that leads there."""
     for diagnostic in document.diagnostics:
         span = diagnostic.place if isinstance(diagnostic.place, Span) else None
@@ -52,7 +52,9 @@ def reports(document: Document) -> Iterator[Report]:
             related = (Related(diagnostic.message, source, start, stop), *related)
             message = f"in '{source}': {message}"
             start, stop = _include(document, source)
-        yield Report(start, stop, diagnostic.is_error, diagnostic.code, message, related, page(diagnostic.code))
+        yield PlacedDiagnostic(
+            start, stop, diagnostic.is_error, diagnostic.code, message, related, page(diagnostic.code)
+        )
 
 
 def page(code: str) -> Path | None:

@@ -21,7 +21,7 @@ _KEPT = 8
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedTemplate:
     """What a run learned of one template.
 
     Args:
@@ -45,7 +45,7 @@ class Runs:
 
     def learned(
         self, template: Template, text: str, folder: Path | None, roots: Sequence[Path], most: int = 5
-    ) -> Learned | None:
+    ) -> LearnedTemplate | None:
         """What the newest fitting run learned of a template; None where there is none.
 
         A run fits that trained a model of the same text or, if none did, one that has the same template: weights of a
@@ -101,9 +101,9 @@ def _changed(run: Path) -> int:
         return 0
 
 
-def _of_template(learned: LearnedModel, template: Template, run: Path, most: int) -> Learned | None:
+def _of_template(learned: LearnedModel, template: Template, run: Path, most: int) -> LearnedTemplate | None:
     block = next((k for k, info in enumerate(learned.templates) if info.name == template.weights), None)
     if block is None:
         return None
     size, bindings = learned.layout.blocks[block].size, learned.templates[block].bindings
-    return Learned(run, learned.backend, size, bindings, strongest(learned, [block], most))
+    return LearnedTemplate(run, learned.backend, size, bindings, strongest(learned, [block], most))

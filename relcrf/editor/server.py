@@ -22,11 +22,11 @@ from relcrf.editor.document import Document
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import Heading, outline
 from relcrf.editor.positions import Positions
-from relcrf.editor.project import Place, Project
 from relcrf.editor.rename import RenameRefused, renameable, require_free
-from relcrf.editor.reports import Report, reports
+from relcrf.editor.reports import PlacedDiagnostic, reports
 from relcrf.editor.runs import Runs
 from relcrf.editor.symbols import Occurrence
+from relcrf.editor.workspace import Place, Workspace
 from relcrf.errors import ModelError
 from relcrf.language.format import format_text
 
@@ -50,7 +50,7 @@ class RcrfServer(LanguageServer):
 
     def __init__(self) -> None:
         super().__init__("relcrf", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
-        self.project = Project()
+        self.project = Workspace()
         self.runs = Runs()
         self.is_shut_down = False
         self._waiting: dict[str, asyncio.TimerHandle] = {}
@@ -127,7 +127,7 @@ class RcrfServer(LanguageServer):
 
     # Answers
 
-    def _diagnostic(self, document: Document, report: Report) -> types.Diagnostic:
+    def _diagnostic(self, document: Document, report: PlacedDiagnostic) -> types.Diagnostic:
         related = [
             types.DiagnosticRelatedInformation(self.location(Place(document, r.source, r.start, r.stop)), r.message)
             for r in report.related

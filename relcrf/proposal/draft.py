@@ -15,7 +15,7 @@ from relcrf.proposal.profile import profiles
 from relcrf.proposal.scheme import Scheme
 from relcrf.proposal.survey import survey
 from relcrf.proposal.target import Target, choose
-from relcrf.proposal.templates import Piece, templates
+from relcrf.proposal.templates import ProposedTemplate, templates
 from relcrf.proposal.text import model_text
 from relcrf.proposal.things import find_things
 
@@ -53,7 +53,7 @@ class Draft:
     idea: Idea
     text: str
     model: Model
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ProposedTemplate, ...]
     plans: tuple[TemplatePlan, ...]
     grounding: Grounding
     notes: tuple[str, ...]
@@ -98,7 +98,7 @@ def draft(
     """
     pieces = templates(idea.scheme, idea.target)
 
-    def texts(kept: list[Piece]) -> str:
+    def texts(kept: list[ProposedTemplate]) -> str:
         return model_text(name, idea.scheme, idea.target, kept, list(idea.others), commands)
 
     progress("plan")

@@ -22,7 +22,7 @@ WIDE = 3
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnProfile:
     """One column as texts.
 
     Args:
@@ -52,7 +52,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Block:
+class NumberedColumns:
     """Columns that differ in numbers alone: `x0, x1, ...` or `p0_0, p0_1, ...`.
 
     Args:
@@ -77,8 +77,8 @@ class Profile:
     connection: duckdb.DuckDBPyConnection
     scan: str
     rows: int
-    columns: dict[str, Column]
-    blocks: tuple[Block, ...]
+    columns: dict[str, ColumnProfile]
+    blocks: tuple[NumberedColumns, ...]
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ def _profile(dataset: Dataset, table: RawTable) -> Profile:
     ((rows,),) = connection.execute(f"SELECT count(*) FROM {scan}").fetchall()
     for name in lists:
         is_text = table.type_of(name).startswith("VARCHAR")
-        columns[name] = Column(name, "list" if is_text else "numbers", rows, rows, rows)
+        columns[name] = ColumnProfile(name, "list" if is_text else "numbers", rows, rows, rows)
     return Profile(table, connection, scan, int(rows), columns, tuple(blocks))
 
 
@@ -146,7 +146,9 @@ def _numbered(columns: Sequence[str]) -> list[tuple[str, tuple[str, ...]]]:
     return [(prefix, tuple(n for _, n in sorted(group))) for prefix, group in groups.items() if len(group) >= WIDE]
 
 
-def _block(connection: duckdb.DuckDBPyConnection, scan: str, prefix: str, names: tuple[str, ...]) -> Block | None:
+def _block(
+    connection: duckdb.DuckDBPyConnection, scan: str, prefix: str, names: tuple[str, ...]
+) -> NumberedColumns | None:
     """A group of numbered columns, all of whose cells are numbers or empty."""
     cells = ", ".join(map(quoted, names))
     ((present, numbers, truths, rows),) = connection.execute(
@@ -157,10 +159,10 @@ def _block(connection: duckdb.DuckDBPyConnection, scan: str, prefix: str, names:
     ).fetchall()
     if not rows or present != numbers or not present:
         return None
-    return Block(prefix, names, len(names) * int(rows) - int(present), truths == present)
+    return NumberedColumns(prefix, names, len(names) * int(rows) - int(present), truths == present)
 
 
-def _column(connection: duckdb.DuckDBPyConnection, scan: str, name: str) -> Column:
+def _column(connection: duckdb.DuckDBPyConnection, scan: str, name: str) -> ColumnProfile:
     c = quoted(name)
     number = f"TRY_CAST({c} AS DOUBLE)"
     ((rows, present, distinct, whole, real, dates, low, high),) = connection.execute(
@@ -175,4 +177,6 @@ def _column(connection: duckdb.DuckDBPyConnection, scan: str, name: str) -> Colu
         found = connection.execute(f"SELECT {c} FROM {scan} WHERE {c} IS NOT NULL GROUP BY {c} ORDER BY {order}, {c}")
         values = tuple(row[0] for row in found.fetchall())
     is_number = kind in ("whole", "real")
-    return Column(name, kind, rows, present, distinct, low if is_number else None, high if is_number else None, values)
+    return ColumnProfile(
+        name, kind, rows, present, distinct, low if is_number else None, high if is_number else None, values
+    )

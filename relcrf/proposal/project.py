@@ -17,11 +17,11 @@ from relcrf.proposal.draft import draft, look
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.scheme import Scheme
 from relcrf.proposal.target import Target
-from relcrf.proposal.templates import Piece
+from relcrf.proposal.templates import ProposedTemplate
 
 
 @dataclass(frozen=True)
-class Project:
+class Proposal:
     """What was proposed, and verified.
 
     Args:
@@ -38,7 +38,7 @@ class Project:
     scheme: Scheme
     target: Target
     others: tuple[str, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[ProposedTemplate, ...]
     plans: tuple[TemplatePlan, ...]
     variables: int
     labelled: int
@@ -48,7 +48,7 @@ class Project:
 
 def propose(
     source: str, model: Path, predicted: str | None, memory: str, *, force: bool, progress: Progress = lambda name: None
-) -> Project:
+) -> Proposal:
     """Proposes a model of tables, verifies that it parses, checks and grounds on them, and writes it.
 
     Args:
@@ -83,7 +83,7 @@ def propose(
         if partial is not None:
             partial.unlink(missing_ok=True)
     states = found.grounding.states
-    return Project(
+    return Proposal(
         model, found.text, manifest, data, idea.scheme, idea.target, idea.others, found.pieces, found.plans,
         len(states), int((states >= 0).sum()), commands, found.notes,
     )  # fmt: skip

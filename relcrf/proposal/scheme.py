@@ -8,7 +8,7 @@ from relcrf.proposal.profile import Profile
 
 
 @dataclass(frozen=True)
-class Attribute:
+class ProposedAttribute:
     """An attribute that a table has.
 
     Args:
@@ -37,7 +37,7 @@ class Attribute:
 
 
 @dataclass
-class Entity:
+class ProposedEntity:
     """A kind of things. `size`: how many there are; `sequence`: attributes of the group and of the place in it."""
 
     name: str
@@ -45,14 +45,14 @@ class Entity:
     size: int
     reason: str
     table: str
-    attributes: list[Attribute] = field(default_factory=list)
-    bags: list[Bag] = field(default_factory=list)
+    attributes: list[ProposedAttribute] = field(default_factory=list)
+    bags: list[ProposedBag] = field(default_factory=list)
     sequence: tuple[str, str] | None = None
     split: str | None = None
 
 
 @dataclass(frozen=True)
-class Bag:
+class ProposedBag:
     """Many values of a domain for each thing. `distinct`: different values, `rows`: of its table."""
 
     name: str
@@ -73,7 +73,7 @@ class Argument:
 
     name: str
     sort: str
-    entity: Entity | None
+    entity: ProposedEntity | None
     column: str
     distinct: int
 
@@ -94,18 +94,18 @@ class Link:
     rows: int
     reason: str
     table: str
-    attributes: list[Attribute] = field(default_factory=list)
+    attributes: list[ProposedAttribute] = field(default_factory=list)
     value: str | None = None
     levels: int = 0
     is_symmetric: bool = False
     irreflexive: bool = False
     profile: Profile | None = None
 
-    def of(self, entity: Entity) -> list[Argument]:
+    def of(self, entity: ProposedEntity) -> list[Argument]:
         """The arguments of an entity."""
         return [a for a in self.arguments if a.entity is entity]
 
-    def of_others(self, entity: Entity) -> list[Argument]:
+    def of_others(self, entity: ProposedEntity) -> list[Argument]:
         """The arguments of other sorts."""
         return [a for a in self.arguments if a.entity is not entity]
 
@@ -124,7 +124,7 @@ class Finding:
 class Scheme:
     """All that was found in some tables."""
 
-    entities: list[Entity] = field(default_factory=list)
+    entities: list[ProposedEntity] = field(default_factory=list)
     links: list[Link] = field(default_factory=list)
     domains: list[str] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

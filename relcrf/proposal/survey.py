@@ -11,9 +11,9 @@ from relcrf.language.words import BEFORE_NAMES
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.names import PARTS, SPLITS, Names, camel, is_word, sayable, stem, word
-from relcrf.proposal.profile import FEW, Block, Column, Profile
-from relcrf.proposal.scheme import Argument, Attribute, Bag, Entity, Finding, Link, Scheme
-from relcrf.proposal.things import Thing
+from relcrf.proposal.profile import FEW, ColumnProfile, NumberedColumns, Profile
+from relcrf.proposal.scheme import Argument, Finding, Link, ProposedAttribute, ProposedBag, ProposedEntity, Scheme
+from relcrf.proposal.things import EntityCandidate
 
 Wanted = tuple[Profile, str | tuple[str, ...], str]
 """A table, its column or those of a vector, and the column of the attribute that is made of it."""
@@ -28,13 +28,13 @@ LEVELS = 5
 """Values that ratings and measurements are cut into."""
 
 
-def survey(tables: Sequence[Profile], things: Sequence[Thing], shaping: Shaping) -> Scheme:
+def survey(tables: Sequence[Profile], things: Sequence[EntityCandidate], shaping: Shaping) -> Scheme:
     """The scheme of some tables; the tables that it needs in another shape go to the manifest."""
     return _Survey(tables, things, shaping).run()
 
 
 class _Survey:
-    def __init__(self, tables: Sequence[Profile], things: Sequence[Thing], shaping: Shaping) -> None:
+    def __init__(self, tables: Sequence[Profile], things: Sequence[EntityCandidate], shaping: Shaping) -> None:
         self.tables = [t for t in tables if not self._is_second_part(t, tables)]
         self.things = list(things)
         self.shaping = shaping
@@ -42,8 +42,8 @@ class _Survey:
         self.left_out = [t for t in tables if t not in self.tables]
         shaping.names = Names(t.name for t in tables)
         self.names = Names()
-        self.entities: dict[int, Entity] = {}
-        self.memberships: list[tuple[str, Entity, Thing, Profile, str]] = []
+        self.entities: dict[int, ProposedEntity] = {}
+        self.memberships: list[tuple[str, ProposedEntity, EntityCandidate, Profile, str]] = []
 
     @staticmethod
     def _is_second_part(table: Profile, tables: Sequence[Profile]) -> bool:
@@ -63,7 +63,7 @@ class _Survey:
             assert thing.home is not None
             name = self.names.free(camel(thing.name))
             self.scheme.domains.append(name)
-            self.entities[id(thing)] = Entity(name, "", 0, "", "")  # a sort that has no entity
+            self.entities[id(thing)] = ProposedEntity(name, "", 0, "", "")  # a sort that has no entity
             named = ", ".join(f"{t.name}.{c}" for t, c in thing.mentions)
             self._found(thing.home, f"names of domain {name}", f"nothing but names, of what {named} has")
         for thing in things:
@@ -79,7 +79,7 @@ class _Survey:
     def _without(self, table: Profile, column: str, reason: str) -> None:
         self.scheme.left_out.append((f"{table.name}.{column}", reason))
 
-    def _can_be(self, thing: Thing) -> bool:
+    def _can_be(self, thing: EntityCandidate) -> bool:
         """Whether the source lets a thing without a table or a key have one."""
         tables = [thing.home] if thing.home else [t for t, _ in thing.mentions]
         is_named = folded(camel(thing.name)) == folded(thing.name)
@@ -91,7 +91,7 @@ class _Survey:
             self._found(table, "left out", "its things have no table or no key, and this source takes no manifest")
         return False
 
-    def _vocabularies(self) -> list[Thing]:
+    def _vocabularies(self) -> list[EntityCandidate]:
         """Things that are nothing but names, and are mentioned beside others: values of a domain."""
         bare = []
         for thing in self.things:
@@ -103,7 +103,7 @@ class _Survey:
             side = any(table.columns[column].is_unique for table, column in thing.mentions)
             if alone and not side:
                 bare.append(thing)
-        kept: list[Thing] = []
+        kept: list[EntityCandidate] = []
         for table in self.tables:
             refs = self._references(table, self.things)
             if refs and all(thing in bare for _, thing in refs):
@@ -111,13 +111,13 @@ class _Survey:
         return [thing for thing in bare if thing not in kept]
 
     @staticmethod
-    def _references(table: Profile, things: Sequence[Thing]) -> list[tuple[str, Thing]]:
+    def _references(table: Profile, things: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
         found = {column: thing for thing in things for column in thing.columns_in(table)}
         return [(column, found[column]) for column in table.raw.columns if column in found]
 
     # Entities
 
-    def _entity(self, thing: Thing) -> None:
+    def _entity(self, thing: EntityCandidate) -> None:
         home = thing.home
         name = self.names.free(camel(thing.name))
         sides = [
@@ -131,7 +131,7 @@ class _Survey:
             and self.shaping.can_shape(table, *([home] if home else []))
         ]
         size = self._virtual(thing, sides) if home is None else home.rows
-        entity = Entity(name, thing.key or "id", size, thing.reason, thing.name)
+        entity = ProposedEntity(name, thing.key or "id", size, thing.reason, thing.name)
         self.entities[id(thing)] = entity
         used = Names([entity.key])
         wanted: list[Wanted] = []
@@ -193,17 +193,17 @@ class _Survey:
         plain = word(name)
         return f"{plain}_" if plain in BEFORE_NAMES else plain
 
-    def _virtual(self, thing: Thing, sides: list[tuple[Profile, str]]) -> int:
+    def _virtual(self, thing: EntityCandidate, sides: list[tuple[Profile, str]]) -> int:
         unions = " UNION ".join(f"SELECT {quoted(c)} AS id FROM {t.scan}" for t, c in thing.mentions)
         (table, _), *_ = thing.mentions
         return table.number(f"SELECT count(*) FROM ({unions}) WHERE id IS NOT NULL")
 
     def _block(
         self,
-        entity: Entity,
-        thing: Thing,
+        entity: ProposedEntity,
+        thing: EntityCandidate,
         table: Profile,
-        block: Block,
+        block: NumberedColumns,
         size: int,
         used: Names,
         wanted: list[Wanted],
@@ -222,7 +222,7 @@ class _Survey:
         ):
             for column in block.columns:
                 name = used.free(word(column))
-                entity.attributes.append(Attribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
+                entity.attributes.append(ProposedAttribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
                 wanted.append((table, column, name))
             return False
         is_plain = is_home and is_word(block.prefix) and block.prefix not in table.raw.columns
@@ -235,11 +235,11 @@ class _Survey:
         side = table.name.lower().removesuffix("_wide")
         short = not is_home and len(block.prefix) < WORTHY and is_word(side) and side not in table.columns
         name = used.free(side if short else word(block.prefix, "numbers"))
-        entity.attributes.append(Attribute(name, "vector", table.name, block.prefix, (), len(block.columns)))
+        entity.attributes.append(ProposedAttribute(name, "vector", table.name, block.prefix, (), len(block.columns)))
         wanted.append((table, tuple(block.columns), name))
         return not is_plain
 
-    def _panel(self, entity: Entity, thing: Thing, table: Profile, block: Block) -> bool:
+    def _panel(self, entity: ProposedEntity, thing: EntityCandidate, table: Profile, block: NumberedColumns) -> bool:
         """Numbers with gaps, of things and columns: a random relation of some levels. Whether that could be written."""
         if table is not thing.home or thing.key is None or not self.shaping.can_shape(table) or not block.gaps:
             return False
@@ -271,11 +271,11 @@ class _Survey:
         return True
 
     def _attribute(
-        self, table: Profile, column: Column, size: int, place: int, in_order: tuple[str, str] | None
-    ) -> Attribute | None:
+        self, table: Profile, column: ColumnProfile, size: int, place: int, in_order: tuple[str, str] | None
+    ) -> ProposedAttribute | None:
         """The attribute of a column, or why there is none."""
         missing = size - column.present
-        attribute = Attribute(
+        attribute = ProposedAttribute(
             column.name, "", table.name, column.name, column.values, column.distinct, missing, place,
             column.low or 0.0, column.high or 0.0,
         )  # fmt: skip
@@ -308,7 +308,9 @@ class _Survey:
         types = {"whole": "integer", "real": "real", "date": "date"}
         return replace(attribute, type=types[column.kind])
 
-    def _shape(self, thing: Thing, entity: Entity, sides: list[tuple[Profile, str]], wanted: list[Wanted]) -> None:
+    def _shape(
+        self, thing: EntityCandidate, entity: ProposedEntity, sides: list[tuple[Profile, str]], wanted: list[Wanted]
+    ) -> None:
         """Writes the query of an entity whose table is made of several, or has no key."""
         home = thing.home
         alias = {id(home): "h"} | {id(table): f"s{k}" for k, (table, _) in enumerate(sides, start=1)}
@@ -344,7 +346,7 @@ class _Survey:
         if home is not None and home.name in self.shaping.files:
             del self.shaping.files[home.name]
 
-    def _memberships(self, thing: Thing, entity: Entity) -> None:
+    def _memberships(self, thing: EntityCandidate, entity: ProposedEntity) -> None:
         """Columns of the entity's own table that refer to other things: relations of their own."""
         home = thing.home
         if home is None:
@@ -387,7 +389,7 @@ class _Survey:
             return
         self._relation(table, refs)
 
-    def _relation(self, table: Profile, refs: list[tuple[str, Thing]]) -> None:
+    def _relation(self, table: Profile, refs: list[tuple[str, EntityCandidate]]) -> None:
         told = {c for c, _ in refs}
         refs = self._without_told(table, refs)
         columns = [c for c, _ in refs]
@@ -452,10 +454,12 @@ class _Survey:
         self.scheme.links.append(link)
         self._found(table, f"relation {name}" if value is None else f"random relation {name}", reason)
 
-    def _key_of(self, thing: Thing) -> str:
+    def _key_of(self, thing: EntityCandidate) -> str:
         return f"{thing.home.name}.{thing.key}" if thing.home else thing.name
 
-    def _without_told(self, table: Profile, refs: list[tuple[str, Thing]]) -> list[tuple[str, Thing]]:
+    def _without_told(
+        self, table: Profile, refs: list[tuple[str, EntityCandidate]]
+    ) -> list[tuple[str, EntityCandidate]]:
         """References without those that two others of one kind tell already: the molecule of a bond of atoms."""
         doubled = [(c, t) for c, t in refs if sum(other is t for _, other in refs) == 2]
         if len(doubled) != 2 or len(refs) == 2:
@@ -482,7 +486,7 @@ class _Survey:
         name = value.column if value.column.endswith("s") else f"{value.column}s"
         if any(folded(a.name) == folded(name) for a in owner.entity.attributes):
             return False
-        owner.entity.bags.append(Bag(name, value.sort, table.name, value.distinct, table.rows))
+        owner.entity.bags.append(ProposedBag(name, value.sort, table.name, value.distinct, table.rows))
         self._found(
             table,
             f"bag {owner.entity.name}.{name}",
@@ -530,7 +534,7 @@ class _Survey:
                     self._without(home, attribute.column, "no link crosses it: use it with --split")
 
     @staticmethod
-    def _never_crosses(home: Profile, key: str, column: str, link: Link, entity: Entity) -> bool:
+    def _never_crosses(home: Profile, key: str, column: str, link: Link, entity: ProposedEntity) -> bool:
         assert link.profile is not None
         a, b = (quoted(x.column) for x in link.of(entity))
         k, c = quoted(key), quoted(column)

@@ -8,7 +8,7 @@ from math import prod
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model.spec import folded
 from relcrf.proposal.names import LABELS
-from relcrf.proposal.scheme import Attribute, Entity, Link, Scheme
+from relcrf.proposal.scheme import Link, ProposedAttribute, ProposedEntity, Scheme
 
 STATES = 200
 """Most values of what is predicted."""
@@ -22,8 +22,8 @@ class Target:
     """What is predicted: attributes of an entity, or a relation; and why."""
 
     reason: str
-    entity: Entity | None = None
-    attributes: tuple[Attribute, ...] = ()
+    entity: ProposedEntity | None = None
+    attributes: tuple[ProposedAttribute, ...] = ()
     link: Link | None = None
 
     @property
@@ -109,7 +109,7 @@ def _candidates(scheme: Scheme) -> list[tuple[float, Target]]:
     return sorted(found, key=lambda f: (-f[0], f[1].name))
 
 
-def _score(scheme: Scheme, entity: Entity, attribute: Attribute) -> tuple[float, str] | None:
+def _score(scheme: Scheme, entity: ProposedEntity, attribute: ProposedAttribute) -> tuple[float, str] | None:
     few = attribute.type in ("enumeration", "bool") or (attribute.type == "open" and attribute.distinct <= STATES)
     if not few or (entity.sequence and attribute.name in entity.sequence):
         return None

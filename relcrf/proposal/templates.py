@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from relcrf.data.dataset import quoted
 from relcrf.proposal.names import Names, camel, sayable, snake
-from relcrf.proposal.scheme import Argument, Attribute, Entity, Link, Scheme
+from relcrf.proposal.scheme import Argument, Link, ProposedAttribute, ProposedEntity, Scheme
 from relcrf.proposal.target import Target
 
 TABLE = 40
@@ -17,7 +17,7 @@ HUB = 50
 
 
 @dataclass(frozen=True)
-class Piece:
+class ProposedTemplate:
     """A declaration with weights.
 
     Args:
@@ -31,7 +31,7 @@ class Piece:
     is_active: bool = True
 
 
-def templates(scheme: Scheme, target: Target) -> list[Piece]:
+def templates(scheme: Scheme, target: Target) -> list[ProposedTemplate]:
     """The pieces of a model for a target."""
     taken = [e.name for e in scheme.entities] + [k.name for k in scheme.links] + scheme.domains
     return _Templates(scheme, target, Names(taken)).run()
@@ -42,9 +42,9 @@ class _Templates:
         self.scheme, self.target = scheme, target
         self.relations = taken
         self.names = Names()
-        self.pieces: list[Piece] = []
+        self.pieces: list[ProposedTemplate] = []
 
-    def run(self) -> list[Piece]:
+    def run(self) -> list[ProposedTemplate]:
         if self.target.link is not None:
             self._of_relation(self.target.link)
             return self.pieces
@@ -67,11 +67,11 @@ class _Templates:
     ) -> None:
         name = self.names.free(sayable(name))
         text = "\n    ".join([f"template {name}{binders}", *clauses])
-        self.pieces.append(Piece(name, comment, before + text, is_active))
+        self.pieces.append(ProposedTemplate(name, comment, before + text, is_active))
 
     # An attribute of things
 
-    def _of_attribute(self, entity: Entity, attribute: Attribute, suffix: str) -> None:
+    def _of_attribute(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         x, label = _letter(entity.name), attribute.name
         binder, target = f"({x}: {entity.name})", f"{x}.{label}"
         what = f"the {label} of a {entity.name}"
@@ -95,7 +95,7 @@ class _Templates:
             if link.value is None:
                 self._along(entity, attribute, link, suffix)
 
-    def _sequence(self, entity: Entity, attribute: Attribute, suffix: str) -> None:
+    def _sequence(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         assert entity.sequence is not None
         group, place = entity.sequence
         binders = f"(a: {entity.name}, b: {entity.name})"
@@ -118,12 +118,12 @@ class _Templates:
                 )  # fmt: skip
 
     @staticmethod
-    def _pair_of(attribute: Attribute, *, symmetric: bool = False) -> str:
+    def _pair_of(attribute: ProposedAttribute, *, symmetric: bool = False) -> str:
         if attribute.distinct > TABLE:
             return f"over a.{attribute.name} == b.{attribute.name}"
         return f"over {'symmetric ' * symmetric}a.{attribute.name}, b.{attribute.name}"
 
-    def _along(self, entity: Entity, attribute: Attribute, link: Link, suffix: str) -> None:
+    def _along(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, suffix: str) -> None:
         own, others = link.of(entity), link.of_others(entity)
         lower = snake(link.name)
         x, label = _letter(entity.name), attribute.name
@@ -161,7 +161,7 @@ class _Templates:
                 if not entity.sequence:
                     self._sharing(entity, attribute, link, own[0], argument, f"same_{lower}{suffix}")
 
-    def _linked(self, entity: Entity, attribute: Attribute, link: Link, name: str) -> None:
+    def _linked(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
         first, second = link.of(entity)
         names = {id(first): "a", id(second): "b"}
         for argument in link.of_others(entity):
@@ -184,7 +184,7 @@ class _Templates:
         if len(link.arguments) == 2:
             self._cited_together(entity, attribute, link, name)
 
-    def _cited_together(self, entity: Entity, attribute: Attribute, link: Link, name: str) -> None:
+    def _cited_together(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
         """Things with a common neighbour."""
         relation = self.relations.free(f"Co{link.name}")
         binders = f"(a: {entity.name}, b: {entity.name})"
@@ -198,7 +198,13 @@ class _Templates:
         )  # fmt: skip
 
     def _sharing(
-        self, entity: Entity, attribute: Attribute, link: Link, own: Argument, shared: Argument, name: str
+        self,
+        entity: ProposedEntity,
+        attribute: ProposedAttribute,
+        link: Link,
+        own: Argument,
+        shared: Argument,
+        name: str,
     ) -> None:
         """Things that share a thing of another kind."""
         relation = self.relations.free(camel(name))
@@ -306,7 +312,7 @@ class _Templates:
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
         backend = "gated or ess" if link.levels else "trmrf"
         comment = f"which two of {key.sort} go together: a structure learner chooses (relcrf train --backend {backend})"
-        self.pieces.append(Piece(name, comment, clauses))
+        self.pieces.append(ProposedTemplate(name, comment, clauses))
 
 
 def guards(scheme: Scheme, link: Link, names: dict[int, str]) -> list[str]:
@@ -346,7 +352,7 @@ def _letter(name: str, *taken: str) -> str:
     return next(c for c in letters if c not in taken)
 
 
-def _evidence(term: str, attribute: Attribute) -> str:
+def _evidence(term: str, attribute: ProposedAttribute) -> str:
     """The clause that looks at an evidence attribute; nothing where there is none for its type."""
     match attribute.type:
         case "enumeration" | "open" | "bool":

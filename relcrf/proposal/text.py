@@ -9,13 +9,18 @@ from relcrf.language.format import format_text
 from relcrf.language.words import is_reserved
 from relcrf.printable import printable
 from relcrf.proposal.names import Names, camel, is_word
-from relcrf.proposal.scheme import Attribute, Entity, Link, Scheme
+from relcrf.proposal.scheme import Link, ProposedAttribute, ProposedEntity, Scheme
 from relcrf.proposal.target import Target
-from relcrf.proposal.templates import Piece, guards
+from relcrf.proposal.templates import ProposedTemplate, guards
 
 
 def model_text(
-    name: str, scheme: Scheme, target: Target, pieces: list[Piece], others: list[str], commands: Sequence[str]
+    name: str,
+    scheme: Scheme,
+    target: Target,
+    pieces: list[ProposedTemplate],
+    others: list[str],
+    commands: Sequence[str],
 ) -> str:
     """The text of a model file.
 
@@ -26,7 +31,7 @@ def model_text(
 
 
 class _Text:
-    def __init__(self, name: str, scheme: Scheme, target: Target, pieces: list[Piece]) -> None:
+    def __init__(self, name: str, scheme: Scheme, target: Target, pieces: list[ProposedTemplate]) -> None:
         self.name, self.scheme, self.target, self.pieces = name, scheme, target, pieces
         taken = [e.name for e in scheme.entities] + [k.name for k in scheme.links] + scheme.domains
         taken += [word for p in pieces for word in p.text.split("(")[0].split()[1:] if p.text.startswith("derive")]
@@ -60,7 +65,7 @@ class _Text:
     def _entities(self) -> list[str]:
         return [self._entity(entity) for entity in self.scheme.entities]
 
-    def _entity(self, entity: Entity) -> str:
+    def _entity(self, entity: ProposedEntity) -> str:
         key = "" if entity.key == "id" else f"({entity.key})"
         lines = []
         for attribute in entity.attributes:
@@ -75,7 +80,7 @@ class _Text:
         body = " {\n" + "\n".join(lines) + "\n}" if lines else ""
         return f"# {_comment(entity.reason)}.\nentity {entity.name}{key}{body}"
 
-    def _type(self, attribute: Attribute) -> str:
+    def _type(self, attribute: ProposedAttribute) -> str:
         if attribute.type in ("enumeration", "open"):
             return self._domain(attribute)
         if attribute.type == "bag":
@@ -84,7 +89,7 @@ class _Text:
             return f"bag of {name}"
         return attribute.type
 
-    def _domain(self, attribute: Attribute) -> str:
+    def _domain(self, attribute: ProposedAttribute) -> str:
         name = self.names.free(camel(attribute.name), camel(f"{attribute.name}_value"))
         if attribute.type == "open":
             self.domains[name] = f"domain {name} = open  # values are read from the data"
@@ -106,7 +111,7 @@ class _Text:
         return f"{about}predict relation {link.name}({arguments}){values}{where}"
 
 
-def _about(attribute: Attribute) -> str:
+def _about(attribute: ProposedAttribute) -> str:
     what = f"{attribute.distinct} numbers" if attribute.type == "vector" else f"evidence: {attribute.distinct:,} values"
     return what + (f", {attribute.missing:,} missing" if attribute.missing > 0 else "")
 

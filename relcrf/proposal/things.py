@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from relcrf.data.dataset import quoted
 from relcrf.proposal.names import ENDS, POSITIONS, SPLITS, stem
-from relcrf.proposal.profile import Column, Profile, outside
+from relcrf.proposal.profile import ColumnProfile, Profile, outside
 
 
 @dataclass
-class Thing:
+class EntityCandidate:
     """A kind of things.
 
     Args:
@@ -44,9 +44,9 @@ class Thing:
         return f"{self.home.name}.{self.key}: unique" + (f"; {lie}" if lie else "")
 
 
-def find_things(tables: list[Profile]) -> list[Thing]:
+def find_things(tables: list[Profile]) -> list[EntityCandidate]:
     """The kinds of things in some tables, with all that refers to them."""
-    things = [Thing(t.name, t, key) for t in tables if (key := _own_key(t)) is not None]
+    things = [EntityCandidate(t.name, t, key) for t in tables if (key := _own_key(t)) is not None]
     _refer(tables, things)
     _mentioned(tables, things)
     known = {id(t.home) for t in things}
@@ -55,16 +55,16 @@ def find_things(tables: list[Profile]) -> list[Thing]:
             continue
         weak = next((c.name for c in table.columns.values() if _may_be_key(c) and c.is_unique), None)
         if weak is not None and (weak == next(iter(table.columns)) or stem(weak) == "id"):
-            things.append(Thing(table.name, table, weak))
+            things.append(EntityCandidate(table.name, table, weak))
         elif len(table.columns) + len(table.blocks) > 1:
-            things.append(Thing(table.name, table, None, order=_order(table)))
+            things.append(EntityCandidate(table.name, table, None, order=_order(table)))
     for thing in things:
         if thing.home is not None and thing.key is not None:
             thing.order = _order(thing.home)
     return things
 
 
-def _may_be_key(column: Column) -> bool:
+def _may_be_key(column: ColumnProfile) -> bool:
     return column.kind in ("whole", "text") and column.name.lower() not in SPLITS
 
 
@@ -78,11 +78,11 @@ def _own_key(table: Profile) -> str | None:
     return None
 
 
-def _references(table: Profile, things: list[Thing]) -> list[tuple[str, Thing]]:
+def _references(table: Profile, things: list[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
     return [(column, thing) for thing in things for column in thing.columns_in(table)]
 
 
-def _refer(tables: list[Profile], things: list[Thing]) -> None:
+def _refer(tables: list[Profile], things: list[EntityCandidate]) -> None:
     """Finds the columns all of whose values are keys of things."""
     for table in tables:
         for column in table.columns.values():
@@ -102,7 +102,7 @@ def _refer(tables: list[Profile], things: list[Thing]) -> None:
                 things[-max(fitting)[2]].mentions.append((table, column.name))
 
 
-def _affinity(column: Column, thing: Thing, table: Profile) -> int:
+def _affinity(column: ColumnProfile, thing: EntityCandidate, table: Profile) -> int:
     """How much a column's name speaks for a reference to things; 0 where nothing does."""
     own = {stem(thing.name), stem(thing.key or "")} - {"", "id"}
     if stem(column.name) in own:
@@ -116,7 +116,7 @@ def _affinity(column: Column, thing: Thing, table: Profile) -> int:
     return 1 if column.kind == "text" and column.distinct > 2 and thing.home is not table else 0
 
 
-def _lies_in(table: Profile, column: Column, home: Profile, key: str) -> bool:
+def _lies_in(table: Profile, column: ColumnProfile, home: Profile, key: str) -> bool:
     known = home.columns[key]
     if column.distinct > known.distinct or (column.low is not None and known.low is None and known.kind != "text"):
         return False
@@ -125,12 +125,12 @@ def _lies_in(table: Profile, column: Column, home: Profile, key: str) -> bool:
     return outside(table, column.name, home, key) == 0
 
 
-def _within(column: Column, known: Column) -> bool:
+def _within(column: ColumnProfile, known: ColumnProfile) -> bool:
     assert known.low is not None and known.high is not None and column.high is not None and column.low is not None
     return known.low <= column.low and column.high <= known.high
 
 
-def _mentioned(tables: list[Profile], things: list[Thing]) -> None:
+def _mentioned(tables: list[Profile], things: list[EntityCandidate]) -> None:
     """Finds things that several columns name and no table of theirs lists: each is a group of columns with common values."""
     taken = {(id(t), c) for thing in things for t, c in thing.mentions}
     taken |= {(id(thing.home), thing.key) for thing in things if thing.key}
@@ -143,7 +143,7 @@ def _mentioned(tables: list[Profile], things: list[Thing]) -> None:
         and _may_be_key(column)
         and (id(table), column.name) not in taken
     ]
-    groups: list[list[tuple[Profile, Column]]] = []
+    groups: list[list[tuple[Profile, ColumnProfile]]] = []
     for one in free:
         joined = [g for g in groups if any(_overlap(one, other) for other in g)]
         groups = [g for g in groups if g not in joined] + [[one, *(member for g in joined for member in g)]]
@@ -154,10 +154,10 @@ def _mentioned(tables: list[Profile], things: list[Thing]) -> None:
         mentions = sorted(((t, c.name) for t, c in group), key=lambda m: (m[0].name, m[1]))
         common = Counter(c for _, c in mentions if c.lower() not in ENDS) or Counter(c for _, c in mentions)
         name = min(common, key=lambda c: (-common[c], c))
-        things.append(Thing(name, None, None, mentions))
+        things.append(EntityCandidate(name, None, None, mentions))
 
 
-def _overlap(one: tuple[Profile, Column], other: tuple[Profile, Column]) -> bool:
+def _overlap(one: tuple[Profile, ColumnProfile], other: tuple[Profile, ColumnProfile]) -> bool:
     """Whether two columns have at least half of the values of the one with fewer in common."""
     (table, column), (second, known) = sorted((one, other), key=lambda m: m[1].distinct)
     missing = outside(table, column.name, second, known.name)

@@ -29,10 +29,10 @@ from relcrf.editor.completion import complete
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import outline
 from relcrf.editor.positions import Positions
-from relcrf.editor.project import Project
 from relcrf.editor.rename import RenameRefused, renameable, require_free
 from relcrf.editor.reports import reports
 from relcrf.editor.runs import Runs
+from relcrf.editor.workspace import Workspace
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.conditioning import condition
 from relcrf.graph.uai import read_evidence, read_model
@@ -111,7 +111,7 @@ def editor(data: bytes) -> None:
     """What an editor asks of a text at a place, which the first two bytes say; and of the model that includes it."""
     place, text = data[:2], data[2:].decode("utf-8", errors="surrogateescape")
     with _folder() as folder, kept():
-        beside = Project()
+        beside = Workspace()
         beside.put("main", 'include "open.rcrf"\ntemplate t(x: Page) over x.category', folder / "main.rcrf")
         document = beside.put("open", text, folder / "open.rcrf")
         beside.roots = [folder]

@@ -10,7 +10,7 @@ from unread import unread_pipe
 
 import relcrf
 from relcrf.editor.document import Document
-from relcrf.editor.project import _files
+from relcrf.editor.workspace import _files
 from relcrf.errors import ModelError
 
 COMMON = "entity Page { predict spam : bool }\nrelation Link(a: Page, b: Page)\n"

@@ -37,7 +37,7 @@ class Place:
         return self.document.path_of(self.source)
 
 
-class Project:
+class Workspace:
     """Open documents by their URIs, and models on disk.
 
     Args:

@@ -21,7 +21,7 @@ from relcrf.backends.registry import make
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.graph.components import components
 from relcrf.graph.reduction import Role
-from relcrf.graph.surroundings import Bundle, Piece, surroundings
+from relcrf.graph.surroundings import FactorBundle, LocalFactor, surroundings
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.attribution import LEAST, Message, odds
@@ -250,9 +250,9 @@ class _Teller:
                 found.append(self._message(bundle, node, direction, taken, beliefs, depth))
         yield from sorted(found, key=lambda one: -abs(one.amount))
 
-    def _alone(self, node: int, bundle: Bundle, direction: np.ndarray) -> Iterator[Contribution]:
+    def _alone(self, node: int, bundle: FactorBundle, direction: np.ndarray) -> Iterator[Contribution]:
         """What the node has for itself, by template, and what known neighbours say, each for itself."""
-        grouped: dict[tuple[str, tuple[int, ...]], list[Piece]] = {}
+        grouped: dict[tuple[str, tuple[int, ...]], list[LocalFactor]] = {}
         for piece in bundle.pieces:
             known = self._known(piece)
             template = "" if known else self.case.grounding.group_names[piece.group]
@@ -262,7 +262,13 @@ class _Teller:
             yield self._told("evidence" if known else "itself", neighbours, pieces, direction[:, None])
 
     def _message(
-        self, bundle: Bundle, node: int, direction: np.ndarray, taken: tuple[int, ...], beliefs: np.ndarray, depth: int
+        self,
+        bundle: FactorBundle,
+        node: int,
+        direction: np.ndarray,
+        taken: tuple[int, ...],
+        beliefs: np.ndarray,
+        depth: int,
     ) -> Contribution:
         """What neighbours say that are not known, and others that are known in the same factors."""
         answering = self.answering
@@ -288,7 +294,7 @@ class _Teller:
         return replace(told, sources=(*sources, Contribution("interaction", (), free, rest)))
 
     def _told(
-        self, kind: str, neighbours: tuple[Neighbour, ...], pieces: Sequence[Piece], shares: np.ndarray
+        self, kind: str, neighbours: tuple[Neighbour, ...], pieces: Sequence[LocalFactor], shares: np.ndarray
     ) -> Contribution:
         """
         Args:
@@ -298,7 +304,7 @@ class _Teller:
         templates = tuple(dict.fromkeys(part.template for part in parts))
         return Contribution(kind, templates, neighbours, sum(part.amount for part in parts), parts)
 
-    def _parts(self, piece: Piece, shares: np.ndarray) -> Iterator[Part]:
+    def _parts(self, piece: LocalFactor, shares: np.ndarray) -> Iterator[Part]:
         graph = self.answering.graph.graph
         group = graph.groups[piece.group]
         info = self.case.grounding.templates[group.block]
@@ -309,7 +315,7 @@ class _Teller:
             template = self.case.grounding.group_names[piece.group]
             yield Part(template, ", ".join(key), name, value, value * float(amounts[feature]))
 
-    def _known(self, piece: Piece) -> tuple[int, ...]:
+    def _known(self, piece: LocalFactor) -> tuple[int, ...]:
         """The known variables of a factor, ascending."""
         if self.answering.given is not None:
             return ()  # they are nodes

@@ -12,8 +12,8 @@ from relcrf.graph.reduction import ReducedGraph, Terms
 
 
 @dataclass(frozen=True, eq=False)
-class Piece:
-    """A factor that touches a node.
+class LocalFactor:
+    """A factor that touches a node, as that node sees it.
 
     Args:
         group: index of its group in the graph. factor: which one of it.
@@ -39,7 +39,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Bundle:
+class FactorBundle:
     """All factors over a node and the same other nodes.
 
     Args:
@@ -47,22 +47,22 @@ class Bundle:
     """
 
     others: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[LocalFactor, ...]
 
     def log_potentials(self, graph: FactorGraph, weights: np.ndarray) -> np.ndarray:
         """The sum of its log potentials, shape (n_states, n_others)."""
         return np.asarray(np.sum([piece.log_potentials(graph, weights) for piece in self.pieces], axis=0))
 
 
-def surroundings(graph: ReducedGraph, node: int) -> list[Bundle]:
+def surroundings(graph: ReducedGraph, node: int) -> list[FactorBundle]:
     """The bundles of a node: first what it has for itself, then by their other nodes."""
-    found: dict[tuple[int, ...], list[Piece]] = {}
+    found: dict[tuple[int, ...], list[LocalFactor]] = {}
     for others, piece in _pieces(graph, node):
         found.setdefault(others, []).append(piece)
-    return [Bundle(others, tuple(pieces)) for others, pieces in sorted(found.items())]
+    return [FactorBundle(others, tuple(pieces)) for others, pieces in sorted(found.items())]
 
 
-def _pieces(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], Piece]]:
+def _pieces(graph: ReducedGraph, node: int) -> Iterator[tuple[tuple[int, ...], LocalFactor]]:
     for terms in graph.node_terms:
         for row in _rows(terms, node):
             yield _seen(graph, node, terms.group, _factor(terms, row), terms.base[row], [node], [terms.stride_row[row]])
@@ -89,11 +89,11 @@ def _factor(terms: Terms, row: int) -> int:
 
 def _seen(
     graph: ReducedGraph, node: int, group: int, factor: int, base: int, nodes: Sequence[int], strides: Sequence[int]
-) -> tuple[tuple[int, ...], Piece]:
+) -> tuple[tuple[int, ...], LocalFactor]:
     """A factor over some nodes, with the others of these and its cells from a node's place."""
     stride = dict(zip(nodes, strides, strict=True))
     others = tuple(sorted(set(nodes) - {node}))
     cells = np.asarray(base, dtype=np.int64)
     for one in (node, *others):
         cells = cells[..., None] + int(stride[one]) * np.arange(graph.cardinality[one])
-    return others, Piece(group, factor, cells.reshape(int(graph.cardinality[node]), -1))
+    return others, LocalFactor(group, factor, cells.reshape(int(graph.cardinality[node]), -1))

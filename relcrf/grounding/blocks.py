@@ -56,7 +56,7 @@ class TemplateInfo:
 
 
 @dataclass(frozen=True)
-class Block:
+class GroundBlock:
     """A block of weights and the factors that use it.
 
     Args:
@@ -73,7 +73,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Task:
+class GroundingTask:
     """A template that is to be grounded.
 
     Args:
@@ -95,7 +95,7 @@ class BlockMaker:
     variables: Sequence[VariableBlock]
     progress: Callable[[str], None] = lambda text: None
 
-    def make(self, name: str, tasks: Sequence[Task], storage: Storage) -> Block:
+    def make(self, name: str, tasks: Sequence[GroundingTask], storage: Storage) -> GroundBlock:
         """One block.
 
         Args:
@@ -123,9 +123,9 @@ class BlockMaker:
         bindings = {one.lowered.template.name: one.n_bindings for one in growing}
         info = TemplateInfo(name, features, patterns, keys, sum(bindings.values()))
         weights = _weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
-        return Block(weights, info, tuple(groups), tuple(names), bindings)
+        return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
-    def cases(self, task: Task, coded: CodedKeys) -> Iterator[tuple[tuple[int, ...], Rows]]:
+    def cases(self, task: GroundingTask, coded: CodedKeys) -> Iterator[tuple[tuple[int, ...], Rows]]:
         """Yield the bindings of a template in parts, each of one case of the evidence.
 
         Args:
@@ -182,7 +182,7 @@ class _Case:
 class _GrowingTemplate:
     """The groups of one template in the making."""
 
-    def __init__(self, maker: BlockMaker, task: Task, coded: CodedKeys, storage: Storage, name: str) -> None:
+    def __init__(self, maker: BlockMaker, task: GroundingTask, coded: CodedKeys, storage: Storage, name: str) -> None:
         self._maker, self._task, self._coded, self._storage, self._name = maker, task, coded, storage, name
         self.lowered = coded.lowered
         self._cases: dict[tuple[int, ...], _Case | None] = {}

@@ -17,7 +17,7 @@ from relcrf.data.bound import Bound, telling_failures
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side, TableSpace
 from relcrf.graph.triples import Parent, Space, TripleSpace
-from relcrf.grounding.blocks import Block, BlockMaker, TemplateInfo
+from relcrf.grounding.blocks import BlockMaker, GroundBlock, TemplateInfo
 from relcrf.grounding.collect import collect
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
@@ -89,14 +89,14 @@ class CandidateSpace:
         found = np.array(keys, dtype=np.int64).reshape(-1, len(self.coded))
         return self.pairs.numbered(found), np.array(kept, dtype=np.int64)
 
-    def block(self, keys: tuple[tuple[str, ...], ...], group_block: int = 0) -> Block:
+    def block(self, keys: tuple[tuple[str, ...], ...], group_block: int = 0) -> GroundBlock:
         """The factors of some keys as a block of the graph."""
         pairs, kept = self.found(keys)
         # The keys that the data does not have keep their places among the weights.
         group = self.pairs.group(pairs, kept, len(keys), group_block)
         name = self.pairs.name
         info = TemplateInfo(name, ("1",), self.patterns, KeyDictionary(None, keys), group.n_factors)
-        return Block(self.pairs.weights(len(keys)), info, (group,), (name,), {name: group.n_factors})
+        return GroundBlock(self.pairs.weights(len(keys)), info, (group,), (name,), {name: group.n_factors})
 
 
 @telling_failures

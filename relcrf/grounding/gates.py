@@ -20,7 +20,7 @@ from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Ones, Sparse, Tiled
 from relcrf.graph.gates import Gates, gates_on, has_keys
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.blocks import Block, BlockMaker, Task, TemplateInfo
+from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask, TemplateInfo
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.engines.duckdb import DuckDbEngine
@@ -100,7 +100,7 @@ class GateGrounder:
 @telling_failures
 def _block(
     bound: Bound, source: GateGrounder, facts: Facts, template: Template, gate: Gate, groups: Sequence[FactorGroup]
-) -> Block:
+) -> GroundBlock:
     """Return the features of one gate, from the cache where it has them.
 
     Args:
@@ -118,17 +118,17 @@ def _block(
     return make(bound.dataset.storage) if saved is None else saved.add(name, make)
 
 
-def _task(bound: Bound, facts: Facts, template: Template, gate: Gate, groups: Sequence[FactorGroup]) -> Task:
+def _task(bound: Bound, facts: Facts, template: Template, gate: Gate, groups: Sequence[FactorGroup]) -> GroundingTask:
     """Return a template with its gate, on one row of a table where its groups repeat for these rows."""
     lowered, repeated, scope = lower_template(template, facts, gate), None, groups[0].scope
     if isinstance(scope, RepeatedScope):
         on_row, found = on_one_row(bound, facts, lowered)
         if found is not None and (found.n_rows, found.strides) == (len(scope.rows), scope.strides):
             lowered, repeated = on_row, found
-    return Task(lowered, repeated, measure(Degrees(bound), lowered.plan).rows)
+    return GroundingTask(lowered, repeated, measure(Degrees(bound), lowered.plan).rows)
 
 
-def _made(maker: BlockMaker, task: Task, storage: Storage) -> Block:
+def _made(maker: BlockMaker, task: GroundingTask, storage: Storage) -> GroundBlock:
     """Ground a gate's features, a group for each case of the evidence that is a factor."""
     lowered, gate = task.lowered, task.lowered.gate
     assert gate is not None, "a template without a gate"
@@ -156,7 +156,7 @@ def _made(maker: BlockMaker, task: Task, storage: Storage) -> Block:
     name = lowered.template.name
     weights = WeightBlock(name, len(keys.values) if keys else len(names), 1)
     groups = tuple(FactorGroup((), (), one, None, 0) for one in features)
-    return Block(
+    return GroundBlock(
         weights, TemplateInfo(f"gate {name}", names, (OPEN,), keys, n_bindings), groups, (name,) * len(groups), {}
     )
 
@@ -208,7 +208,7 @@ def _domain(lowered: LoweredTemplate, gate: LoweredGate) -> str:
     return kind.domain
 
 
-def _fits(block: Block, groups: Sequence[FactorGroup]) -> bool:
+def _fits(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
     """Return True if a block has a row of features for each factor of some groups, or for each of one row that they repeat."""
     if len(block.groups) != len(groups):
         return False

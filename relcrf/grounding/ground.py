@@ -13,7 +13,7 @@ from relcrf.errors import BudgetError, Diagnostic, listing
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.files import is_over
 from relcrf.graph.weights import WeightLayout
-from relcrf.grounding.blocks import Block, BlockMaker, Task
+from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import Progress, derive_all, facts_of
 from relcrf.grounding.engines.base import AbstractEngine
@@ -103,15 +103,15 @@ def _blocks(
     saved: SavedBlocks | None,
     cardinality: np.ndarray,
     most_factors: int | None,
-) -> list[Block]:
+) -> list[GroundBlock]:
     """The blocks of a model, from the store where it has them. All that must be made is measured before any is."""
     bound, facts, degrees = maker.bound, facts_of(maker.bound), Degrees(maker.bound)
     sharing: dict[str, list[Template]] = {}
     for template in facts.spec.templates:
         if not template.is_candidate:
             sharing.setdefault(template.weights, []).append(template)
-    found: dict[str, Block] = {}
-    tasks: dict[str, list[Task]] = {}
+    found: dict[str, GroundBlock] = {}
+    tasks: dict[str, list[GroundingTask]] = {}
     identities = {}
     if saved is not None:
         identities = {name: identity(bound, facts.spec, m, maker.variables) for name, m in sharing.items()}
@@ -136,7 +136,7 @@ def _blocks(
     return [found[name] for name in sharing]
 
 
-def _require_few(found: Mapping[str, Block], most: int | None) -> None:
+def _require_few(found: Mapping[str, GroundBlock], most: int | None) -> None:
     """
     Raises:
         BudgetError: where blocks have more factors than they may.
@@ -152,16 +152,16 @@ def _require_few(found: Mapping[str, Block], most: int | None) -> None:
     raise BudgetError(Diagnostic("E433", message, hint=hint, notes=notes))
 
 
-def _is_over(block: Block, cardinality: np.ndarray) -> bool:
+def _is_over(block: GroundBlock, cardinality: np.ndarray) -> bool:
     """Return True if the factors of a block are over variables of these cardinalities, shape (n_variables,)."""
     return all(is_over(group, cardinality) for group in block.groups)
 
 
-def _task(degrees: Degrees, facts: Facts, template: Template, budget: int) -> Task:
+def _task(degrees: Degrees, facts: Facts, template: Template, budget: int) -> GroundingTask:
     """A template, lowered and within the budget."""
     lowered, repeated = on_one_row(degrees.bound, facts, lower_template(template, facts))
     size = require(degrees, lowered.plan, budget, template.name, template.span)
-    return Task(lowered, repeated, size.rows)
+    return GroundingTask(lowered, repeated, size.rows)
 
 
 def _note_left_out(bound: Bound) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from relcrf.data.bound import Bound
 from relcrf.data.names import relation_table
 from relcrf.grounding import sql
-from relcrf.grounding.blocks import Block, BlockMaker, Task
+from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask
 from relcrf.grounding.collect import reads_one_bag
 from relcrf.grounding.derive import derive_all, used_relations
 from relcrf.grounding.engines.duckdb import Statements
@@ -39,8 +39,8 @@ class Recipe:
     """
 
     facts: Facts
-    tasks: Mapping[str, tuple[Task, ...]]
-    gates: Mapping[str, Task]
+    tasks: Mapping[str, tuple[GroundingTask, ...]]
+    gates: Mapping[str, GroundingTask]
     derived: Mapping[str, tuple[Plan, ...]] | None
     plans: tuple[Plan, ...]
     statements: Statements = field(default_factory=dict)
@@ -49,14 +49,14 @@ class Recipe:
     def of(cls, facts: Facts) -> Recipe:
         """Lower a model."""
         spec = facts.spec
-        tasks: dict[str, tuple[Task, ...]] = {}
+        tasks: dict[str, tuple[GroundingTask, ...]] = {}
         for template in spec.templates:
             if not template.is_candidate:
                 lowered = lower_template(template, facts)
-                tasks[template.weights] = (*tasks.get(template.weights, ()), Task(lowered, None, 0))
+                tasks[template.weights] = (*tasks.get(template.weights, ()), GroundingTask(lowered, None, 0))
         named = {template.name: template for template in spec.templates if not template.is_candidate}
         pairs = [gate for gate in spec.gates if gate.template in named]
-        gates = {g.template: Task(lower_template(named[g.template], facts, g), None, 0) for g in pairs}
+        gates = {g.template: GroundingTask(lower_template(named[g.template], facts, g), None, 0) for g in pairs}
         used = used_relations(spec)
         steps = [layer for layer in layers(spec) if used & {d.name for d in layer}]
         derived: dict[str, tuple[Plan, ...]] = {}
@@ -98,6 +98,6 @@ class Recipe:
             derive_all(bound)
         make_random_relations(bound, self.facts, DEFAULT_BUDGET)
 
-    def blocks(self, maker: BlockMaker) -> list[Block]:
+    def blocks(self, maker: BlockMaker) -> list[GroundBlock]:
         """Return the ground blocks, in the order of the model."""
         return [maker.make(name, tasks, maker.bound.dataset.storage) for name, tasks in self.tasks.items()]

@@ -30,7 +30,7 @@ from relcrf.files import locked
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.files import ColumnWriter, read_group
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.blocks import Block, TemplateInfo
+from relcrf.grounding.blocks import GroundBlock, TemplateInfo
 from relcrf.grounding.keys import KeyDictionary
 from relcrf.grounding.reads import tables_read
 from relcrf.grounding.variables import VariableBlock
@@ -90,7 +90,7 @@ class SavedBlocks:
         self.found: list[str] = []
         self._remove_abandoned()
 
-    def load(self, name: str, fits: Callable[[Block], bool]) -> Block | None:
+    def load(self, name: str, fits: Callable[[GroundBlock], bool]) -> GroundBlock | None:
         """A block; None where it is not there.
 
         Args:
@@ -114,7 +114,7 @@ class SavedBlocks:
         self.found.append(block.info.name)
         return block
 
-    def add(self, name: str, make: Callable[[Storage], Block]) -> Block:
+    def add(self, name: str, make: Callable[[Storage], GroundBlock]) -> GroundBlock:
         """Makes a block and keeps it; nothing is left of one that was not finished."""
         with self._new_folder(name) as partial:
             block = make(Storage(partial, 0))
@@ -149,7 +149,7 @@ def _lock_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.lock")
 
 
-def _write(block: Block, folder: Path) -> None:
+def _write(block: GroundBlock, folder: Path) -> None:
     """Writes what of a block is not there yet, and its description."""
     columns = ColumnWriter(folder)
     described_block = {
@@ -163,13 +163,13 @@ def _write(block: Block, folder: Path) -> None:
     columns.remove_others()
 
 
-def _read(folder: Path) -> Block:
+def _read(folder: Path) -> GroundBlock:
     path = folder / "block.json"
     if path.is_symlink():
         raise ValueError("block.json is a link")
     facts = json.loads(path.read_text(encoding="utf-8"))
     weights = WeightBlock(**facts["weights"])
-    return Block(
+    return GroundBlock(
         weights,
         _info(facts["info"]),
         tuple(_group(folder, group, weights) for group in facts["groups"]),

@@ -39,8 +39,8 @@ class Openness(NamedTuple):
     d_counted: np.ndarray
 
 
-class Found(NamedTuple):
-    """What inference with gates that are open or not gives.
+class PropagationResult(NamedTuple):
+    """The result of inference with gates that are open or closed.
 
     Args:
         beliefs: flat over the nodes' states.
@@ -186,7 +186,7 @@ class Risk:
                 slope[cell] = share / len(measured) * (measure - 2.0 * true) / total
         return value, linear(slope)
 
-    def hard(self, point: np.ndarray, threshold: float, *, skip: bool = True) -> Found:
+    def hard(self, point: np.ndarray, threshold: float, *, skip: bool = True) -> PropagationResult:
         """Inference in which factors whose gates are less open than a threshold are left out, and those that are 0.
 
         Args:
@@ -211,7 +211,7 @@ class Risk:
         else:
             layout = self.layout
         beliefs = propagate(layout, nodes, tables, gate, self.settings.iterations, self.settings.real)
-        return Found(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
+        return PropagationResult(beliefs.astype(np.float64), int(self.messages[opened].sum()), opened)
 
     def shares(self, point: np.ndarray, threshold: float) -> dict[int, np.ndarray]:
         """What share of its log potential counts of each factor of the groups with gates, where `hard` infers.
@@ -229,7 +229,7 @@ class Risk:
             start += len(factor)
         return found
 
-    def judged(self, found: Found) -> tuple[float, float]:
+    def judged(self, found: PropagationResult) -> tuple[float, float]:
         """The mean loss of what inference gives for the asked nodes, and how many messages were sent for each that pays."""
         start, n = self.graph.alone.state_start, max(self.n_asked, 1)
         each = found.messages / max(self.n_paying, 1)

@@ -39,20 +39,17 @@ from support import ROOT, BenchmarkParser, sized
 import relcrf
 from relcrf import api
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import CandidateSet
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.induced import Chosen
-from relcrf.learning.lbfgs import State
-from relcrf.structure.activation import BestChoice, EveryEdge, FirstHit
-from relcrf.structure.chance import chance_gradient
-from relcrf.structure.edge_search import EdgeSearch
-from relcrf.structure.feature_search import FeatureSearch
-from relcrf.structure.induction import Strengths
+from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, Top, TopWeights
+from relcrf.structure.scores import chance_gradient
+from relcrf.structure.search import SearchState, Strengths, StructureSearch, group_lasso
 
 sys.path.insert(0, str(ROOT / "datasets"))
 import real
 import scale_free
 
-L2 = 0.1
+L2, TOLERANCE = 0.1, 1e-2
 JOINING = 100
 """Edges that join in a round at most."""
 FEATURES = 1_000
@@ -64,13 +61,17 @@ HUBS = 0.02
 ALPHAS = (0.0, 0.25, 0.5, 0.75, 1.0)
 BEST = "best-choice 0"
 METHODS: dict[str, dict[str, Any]] = {
-    "edges": {"activation": EveryEdge(JOINING)},
+    "edges": {"activation": Top(JOINING)},
     **{f"best-choice {alpha:g}": {"activation": BestChoice(alpha, JOINING, TESTS)} for alpha in ALPHAS},
     "best-choice 0, hubs": {"activation": BestChoice(0.0, JOINING, TESTS), "hubs": HUBS},
     "best-choice 0, counts": {"activation": BestChoice(0.0, JOINING, TESTS), "by_counts": True},
     "first-hit": {"activation": FirstHit(TESTS)},
     "first-hit, hubs": {"activation": FirstHit(TESTS), "hubs": HUBS},
-    "features": {"activation": EveryEdge(FEATURES), "most": FEATURES},
+    "features": {
+        "activation": TopWeights(FEATURES),
+        "at_minimum": TopWeights(FEATURES, 1.0 + TOLERANCE),
+        "grouped": False,
+    },
 }
 console = Console(width=150)
 
@@ -95,12 +96,21 @@ class World:
         (likelihood, layout), (judge, _) = (_likelihood(model, tables) for tables in (learned, test))
         strength = l1 or 2.0 * chance_gradient(likelihood, 0, 0)
         strengths = Strengths(layout.l1(0.0), layout.l2(L2), layout.learned(), [strength], [L2])
-        alone = EdgeSearch(likelihood, strengths, None)
-        point = alone.run(alone.begin(layout.initial(), Chosen.none())).point
+        alone = search_of(likelihood, strengths, activation=None)
+        point = alone.run(alone.begin(layout.initial(), CandidateSet.none())).point
         return cls(likelihood, judge, strengths, point, None)
 
-    def nlpl(self, chosen: Chosen, point: np.ndarray) -> float:
-        return self.test.having(chosen)(point)[0] / self.test.base.n_nodes
+    def nlpl(self, chosen: CandidateSet, point: np.ndarray) -> float:
+        return self.test.with_candidates(chosen)(point)[0] / self.test.base.n_nodes
+
+
+def search_of(
+    model: EdgeLikelihood, strengths: Strengths, *, activation: AbstractActivation | None, **options: Any
+) -> StructureSearch:
+    """Return a search; at the minimum it tests all edges."""
+    minimiser = group_lasso(strengths, TOLERANCE, 100_000)
+    options = {"at_minimum": Top(JOINING, 1.0 + TOLERANCE), **options}
+    return StructureSearch(model, strengths, minimiser, activation, **options)
 
 
 def _likelihood(model: api.Model, tables: dict[str, pd.DataFrame]) -> tuple[EdgeLikelihood, Any]:
@@ -146,31 +156,28 @@ def measure(world: World, method: str, most: float) -> dict[str, Any]:
     Args:
         most: seconds.
     """
-    kind = FeatureSearch if method == "features" else EdgeSearch
-    search = kind(
-        world.learned, world.strengths, most_seconds=most, clock=time.process_time, max_iterations=100_000,
-        **{"most": JOINING, **METHODS[method]},
+    search = search_of(
+        world.learned, world.strengths, max_seconds=most, clock=time.process_time, **METHODS[method]
     )  # fmt: skip
     path: list[tuple[float, float, int]] = []
-    seen: list[tuple[float, Chosen, np.ndarray]] = []
+    seen: list[tuple[float, CandidateSet, np.ndarray]] = []
 
-    def observe(state: State) -> None:
-        seconds = float(state.kept["seconds"])
-        path.append((seconds, state.value, state.kept["chosen"].shape[1]))
-        if not seen or seconds > 1.1 * seen[-1][0] or state.status != "running":
-            seen.append((seconds, Chosen.of(state.kept["chosen"]), state.point.astype(np.float32)))
+    def observe(state: SearchState) -> None:
+        path.append((state.seconds, state.value, len(state.chosen)))
+        if not seen or state.seconds > 1.1 * seen[-1][0] or state.status != "running":
+            seen.append((state.seconds, state.chosen, state.point.astype(np.float32)))
 
-    state = search.run(search.begin(world.point, Chosen.none()), observe)
-    chosen = Chosen.of(state.kept["chosen"])
+    state = search.run(search.begin(world.point, CandidateSet.none()), observe)
+    chosen = state.chosen
     strong = search.strong(chosen, state.point)
     found = {(int(s), int(t)) for s, t in chosen.pairs(np.flatnonzero(strong))}
     figures: dict[str, Any] = {
         "objective": state.value,
         "nlpl": world.nlpl(chosen, state.point),
-        "seconds": float(state.kept["seconds"]),
+        "seconds": state.seconds,
         "edges": len(found),
         "activated": len(chosen),
-        "tests": int(state.kept["tests"]),
+        "tests": state.tests,
         "evaluations": state.evaluations,
         "status": state.status,
         "precision": None,
@@ -279,7 +286,8 @@ def main() -> None:
             console.print(
                 f"{name}: {method}: {figures['seconds']:.1f} s, {figures['edges']} edges, {figures['status']}"
             )
-        title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {world.nlpl(Chosen.none(), world.point):.4f}"
+        unary = world.nlpl(CandidateSet.none(), world.point)
+        title = f"{name}, l1 {world.strengths.l1[0]:.1f}, nlpl of unary weights {unary:.4f}"
         show(title, worlds[name])
         plain = {m: {k: v for k, v in f.items() if k not in ("path", "judged")} for m, f in worlds[name].items()}
         answer[name] = {**plain, **shares(worlds[name])}

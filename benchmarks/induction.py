@@ -41,16 +41,16 @@ from support import ROOT, BenchmarkParser, cpu_seconds, in_fresh_process, median
 import relcrf
 from relcrf import api
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import KeyRelation, PairSpace, Side
+from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.active_pairs import add_scores, gradient
 from relcrf.kernels.induction import ASCENDING, top_products
-from relcrf.learning.induced import Chosen, InducedLikelihood
-from relcrf.structure.candidate_scores import Scorer
-from relcrf.structure.induction import Induction, Strengths
+from relcrf.learning.induced import InducedLikelihood
+from relcrf.structure.induction import Induced
+from relcrf.structure.search import Strengths, StructureSearch, lasso
 
 sys.path.insert(0, str(ROOT / "datasets"))
 import sparse_networks
@@ -179,25 +179,18 @@ def wide_network(n_states: int, n_rows: int) -> dict[str, float]:
     began, cpu_began = time.perf_counter(), time.process_time()
     model, counts = wide_likelihood(on), on.sum(axis=0)
     strengths = Strengths(np.zeros(n_states), np.full(n_states, 0.1), np.ones(n_states, dtype=bool), [WIDE_L1], [0.1])
-    induction = Induction(
-        model,
-        model.literals.spaces,
-        Scorer(0.5, 0.5),
-        strengths,
-        batch=WIDE_BATCH,
-        steps=WIDE_STEPS,
-        tolerance=1e-3,
-        max_iterations=200,
+    search = StructureSearch(
+        model, strengths, lasso(1e-3, 200, exact_gradient=True), Induced(WIDE_BATCH, 0.5, 0.5), steps=WIDE_STEPS
     )
     smoothed = (counts + 0.5) / (n_rows + 1)
-    state = induction.run(induction.begin(np.log(smoothed / (1 - smoothed)), Chosen.none()))
+    state = search.run(search.begin(np.log(smoothed / (1 - smoothed)), CandidateSet.none()))
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu_began
-    chosen, weights = Chosen.of(state.kept["chosen"]), state.point[n_states:]
+    chosen, weights = state.chosen, state.point[n_states:]
     found = set(zip(chosen.first[weights != 0.0].tolist(), chosen.second[weights != 0.0].tolist(), strict=True))
     true = {tuple(pair) for pair in network.edges[network.weight > 0].tolist()}
     return {
         "states": n_states, "rows": n_rows, "share_on": float(on.mean()),
-        "candidates": model.literals.spaces[0].n_pairs,
+        "candidates": model.spaces[0].n_pairs,
         "seconds": seconds, "cpu_seconds": cpu_seconds, "iterations": state.iteration, "chosen": len(found),
         "precision": len(found & true) / max(len(found), 1), "recall": len(found & true) / len(true),
         "peak_mib": peak_mib(),

@@ -39,14 +39,13 @@ from rich.table import Table
 from support import BenchmarkParser, is_installed, medians, sized
 
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import KeyRelation, Side, TableSpace
+from relcrf.graph.candidates import CandidateSet, KeyRelation, Side, TableSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.learning.edge_counts import EdgeCounts
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.induced import Chosen
 from relcrf.learning.lbfgs import State
 from relcrf.learning.owlqn import Owlqn
 
@@ -91,8 +90,8 @@ def likelihood(states: np.ndarray) -> EdgeLikelihood:
     return EdgeLikelihood.of(base, labels, (space,))
 
 
-def of_pairs(pairs: np.ndarray) -> Chosen:
-    return Chosen(np.zeros(len(pairs), dtype=np.int64), pairs[:, 0], pairs[:, 1])
+def of_pairs(pairs: np.ndarray) -> CandidateSet:
+    return CandidateSet.of(0, pairs)
 
 
 def some_edges(rng: np.random.Generator, tree: np.ndarray, n_columns: int, n_edges: int) -> np.ndarray:
@@ -163,7 +162,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
     states, tree = drawn(rng, n_columns, n_samples)
     pairs = some_edges(rng, tree, n_columns, n_columns)
     empty, hot = likelihood(states), one_hot(states)
-    model = empty.having(of_pairs(pairs))
+    model = empty.with_candidates(of_pairs(pairs))
     point = rng.normal(scale=0.3, size=model.n_base + len(pairs) * N_STATES**2)
     bias, matrix = dense_weights(n_columns, pairs, point)
     works: list[Callable[[], Any]] = [lambda: model(point), lambda: dense(hot, bias, matrix)]
@@ -190,7 +189,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
 
     for times in (2, 4, 8):
         more = some_edges(rng, tree, n_columns, times * n_columns)
-        larger = empty.having(of_pairs(more))
+        larger = empty.with_candidates(of_pairs(more))
         at = rng.normal(scale=0.1, size=larger.n_base + len(more) * N_STATES**2)
         (seconds,) = medians(rounds, partial(larger, at))
         table.add_row("value and gradient", f"{n_columns}", f"{len(more)}", "relcrf", f"{1e3 * seconds:.1f}")
@@ -198,7 +197,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
 
     every = np.stack(np.triu_indices(n_columns, 1), axis=1)
     space, labels = model.spaces[0], model.states
-    count = [lambda: EdgeCounts.of(space, labels, model.trained)(every), lambda: hot.T @ hot]
+    count = [lambda: EdgeCounts(space, labels, model.trained)(every), lambda: hot.T @ hot]
     ours, theirs = medians(rounds, *count)
     (alone,) = medians(rounds, lambda: model.edge_counts(0, every))
     table.add_row("counts", f"{n_columns}", f"{len(every)}", "relcrf, with packing", f"{1e3 * ours:.1f}")
@@ -211,7 +210,7 @@ def values(rounds: int, n_columns: int, n_samples: int, table: Table, result: di
 
 def fit(states: np.ndarray, pairs: np.ndarray, tolerance: float) -> tuple[EdgeLikelihood, np.ndarray, State]:
     """The whole L1 fit of some edges, from states."""
-    model = likelihood(states).having(of_pairs(pairs))
+    model = likelihood(states).with_candidates(of_pairs(pairs))
     l1 = np.full(model.n_base + len(pairs) * N_STATES**2, 2 * FIT_L1)
     l1[: model.n_base] = 0.0
     learner = Owlqn(tolerance=tolerance, max_iterations=1_000, l1=l1, inverse_diagonal=1.0 / model.curvature())
@@ -255,7 +254,7 @@ def fits(n_columns: int, n_samples: int, table: Table, result: dict[str, float |
     of_saga = np.concatenate((biases.ravel(), both.ravel()))
     least = fit(train, pairs, 1e-6)[2].value
     objective = model(of_saga)[0] + float(l1 @ np.abs(of_saga))
-    held_out = likelihood(test).having(of_pairs(pairs))
+    held_out = likelihood(test).with_candidates(of_pairs(pairs))
     own_value = dense(one_hot(test), biases.ravel(), tables.reshape(n_columns * N_STATES, -1).T)[0]
     result |= {
         "ratio_saga": theirs / ours,

@@ -22,7 +22,7 @@ from relcrf.graph.triples import Space
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.learning.histogram import Histogram
-from relcrf.learning.lbfgs import Lbfgs, State
+from relcrf.learning.lbfgs import AnyState, Lbfgs, State
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, curvature, penalised
 from relcrf.learning.moments import Moments, label_moments
 
@@ -228,7 +228,8 @@ def _label_moments(piece: Problem, part: AbstractPart, weights: np.ndarray) -> t
 class Monitor:
     """Watches a backend at work; this one is silent and keeps nothing.
 
-    A stage is one optimisation, named by the backend. `restore` gives the state that an interrupted run had reached.
+    A stage is one optimisation, named by the backend. `restore` returns the state that an interrupted run had reached, of the
+    class that the stage's states have.
     """
 
     @property
@@ -236,7 +237,7 @@ class Monitor:
         """The entries of the optimiser's path so far, where the monitor records them."""
         return ()
 
-    def restore(self, stage: str) -> State | None:
+    def restore(self, stage: str, kind: type[AnyState]) -> AnyState | None:
         return None
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
@@ -414,7 +415,7 @@ def maximise_likelihood(
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = penalised(objective, strength, layout.learned())
-    state = monitor.restore(stage)
+    state = monitor.restore(stage, State)
     if state is None:
         state = optimiser.start(evaluate, start())
     return optimiser.minimise(evaluate, state, lambda state: monitor.step(stage, state, optimiser.max_iterations))

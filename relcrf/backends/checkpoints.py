@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from relcrf.backends.base import Monitor
 from relcrf.backends.damage import corrupt
-from relcrf.backends.provenance import hashes
 from relcrf.columns.growing import DAMAGED
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.files import write_array, write_text
-from relcrf.learning.lbfgs import State
+from relcrf.files import whole_file, write_text
+from relcrf.learning.lbfgs import AnyState, State
+from relcrf.structure.search import SearchState
 
-FORMAT = 1
+FORMAT = 2
+"""Version of the files; a checkpoint of another one is refused."""
 
 SAVE_EVERY = 5.0
 """Seconds between checkpoints."""
@@ -75,32 +76,20 @@ class Checkpoints(Monitor):
     def seconds(self) -> list[Seconds]:
         return self.latest.seconds
 
-    def restore(self, stage: str) -> State | None:
+    def restore(self, stage: str, kind: type[AnyState]) -> AnyState | None:
         self.began = _now()
-        path = self.folder / f"{stage}.json"
+        path = self.folder / f"{stage}.npz"
         if not path.exists():
             return None
         try:
-            digest, text = path.read_text().split("\n", 1)
-            if digest != hashlib.sha256(text.encode()).hexdigest():
-                raise ValueError("its content is not what was written")
-            facts = json.loads(text)
-            if hashes(self.folder, list(facts["files"])) != facts.pop("files"):
-                raise ValueError("an array beside it is not what was written")
-            version, reached = facts.pop("version"), _Reached(None, facts.pop("log"), seconds_of(facts.pop("seconds")))
-            names = ("point", "gradient", "steps", "changes")
-            arrays: dict[str, Any] = {
-                n: np.load(self.folder / f"{stage}.{version}.{n}.npy", allow_pickle=False) for n in names
-            }
-            memory: dict[str, Any] = {n: tuple(arrays.pop(n)) for n in ("steps", "changes")}
-            kept = {
-                n: np.load(self.folder / f"{stage}.{version}.kept-{n}.npy", allow_pickle=False)
-                for n in facts.pop("kept")
-            }
-            self.latest, self.began = reached, _less(_now(), reached.seconds[-1])
-            return State(**facts, **arrays, **memory, kept=kept)
-        except DAMAGED as error:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+            log, seconds = json.loads(arrays["path.log"].tobytes()), seconds_of(arrays["path.seconds"].tolist())
+            state = kind.from_arrays(arrays)
+        except (*DAMAGED, BadZipFile, NotImplementedError) as error:
             raise corrupt(path, error) from None
+        self.latest, self.began = _Reached(None, log, seconds), _less(_now(), seconds[-1])
+        return state
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
         entry = {
@@ -109,7 +98,7 @@ class Checkpoints(Monitor):
             "value": state.value,
             "gradient": state.gradient_norm,
             "weights": int(np.count_nonzero(state.point)),
-            **({"chosen": state.kept["chosen"].shape[1]} if "chosen" in state.kept else {}),
+            **({"chosen": len(state.chosen)} if isinstance(state, SearchState) else {}),
         }
         # All at once: Ctrl-C between them would save a state without its entry.
         self.latest = _Reached((stage, state), [*self.log, entry], [*self.seconds, _less(_now(), self.began)])
@@ -118,35 +107,15 @@ class Checkpoints(Monitor):
         self.then(stage, state, max_iterations)
 
     def save(self) -> None:
-        """Saves the latest state; the files of the one before go when the new ones are complete."""
+        """Write the latest state and all that led there to one file."""
         reached = self.latest
         if reached.state is None:
             return
         stage, state = reached.state
-        version = str(len(reached.log))
-        arrays = {name: np.asarray(getattr(state, name)) for name in ("point", "gradient", "steps", "changes")}
-        arrays |= {f"kept-{name}": array for name, array in state.kept.items()}
-        files = {name: f"{stage}.{version}.{name}.npy" for name in arrays}
-        for name, array in arrays.items():
-            write_array(self.folder / files[name], array)
-        facts = {
-            "files": hashes(self.folder, list(files.values())),
-            "kept": sorted(state.kept),
-            "value": state.value,
-            "gradient_norm": state.gradient_norm,
-            "first_gradient": state.first_gradient,
-            "iteration": state.iteration,
-            "evaluations": state.evaluations,
-            "status": state.status,
-            "version": version,
-            "log": reached.log,
-            "seconds": reached.seconds,
-        }
-        text = json.dumps(facts)
-        write_text(self.folder / f"{stage}.json", f"{hashlib.sha256(text.encode()).hexdigest()}\n{text}")
-        for old in self.folder.glob(f"{stage}.*.npy"):
-            if old.name.split(".")[1] != version:
-                old.unlink()
+        log = np.frombuffer(json.dumps(reached.log).encode(), dtype=np.uint8)
+        with whole_file(self.folder / f"{stage}.npz") as file:
+            arrays: dict[str, Any] = {"path.log": log, "path.seconds": np.array(reached.seconds), **state.to_arrays()}
+            np.savez(file, **arrays)
         self.saved = time.monotonic()
 
 

@@ -7,11 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
-    AbstractBackend,
     AbstractPart,
-    Inferred,
     Learned,
     Monitor,
     Problem,
@@ -19,13 +16,12 @@ from relcrf.backends.base import (
     moments_at,
 )
 from relcrf.backends.pseudo import Blankets, PseudoBackend
-from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
-from relcrf.inference.result import Observer, silent
+from relcrf.backends.whole_graph import WITH_PARTITION, AbstractWholeGraphBackend, WholeGraph
 from relcrf.learning.lbfgs import Lbfgs
 
 
 @dataclass(frozen=True)
-class DenseBackend(AbstractBackend):
+class DenseBackend(AbstractWholeGraphBackend):
     """Maximum likelihood with all edges, the log partition by a method of inference: with loopy belief propagation the Bethe
     likelihood of relational Markov networks (Taskar, Abbeel & Koller 2002). Or pseudo-likelihood, and then that method.
 
@@ -66,17 +62,8 @@ class DenseBackend(AbstractBackend):
             moments=moments_at(whole, layout, weights, self.l2),
         )
 
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
-        return WholeGraph(self.name, self.inference)
-
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart | None:
         if self.learn == "pseudo":
             return Blankets()
         exact = self.inference in ("enumeration", "forest", "jt")
         return self.joint(problem, vectors) if exact else None
-
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
-
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

@@ -23,6 +23,7 @@ from relcrf.graph.scaling import scaled
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.kernels.distinct import distinct_rows
+from relcrf.learning.early_stopping import EarlyStoppingState, stopped_early
 from relcrf.learning.lbfgs import AbstractQuasiNewton, Lbfgs, State
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.penalties import Penalties
@@ -261,7 +262,8 @@ class GatedBackend(AbstractBackend):
         def begun(state: State) -> State:
             return state if held is None else self._judged(state, held)
 
-        state, every = monitor.restore(name), np.arange(len(risks))
+        kind = State if held is None else EarlyStoppingState
+        state, every = monitor.restore(name, kind), np.arange(len(risks))
         if self.optimiser in STOCHASTIC:
             method = self._stochastic(len(risks))
             state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), judge)
@@ -290,15 +292,8 @@ class GatedBackend(AbstractBackend):
     def _judged(self, state: State, held: Risk) -> State:
         """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""
         loss, messages = held.judged(held.hard(state.point, self.threshold, skip=False))
-        value, kept = loss + self.price * messages, dict(state.kept)
-        if "best" not in kept or np.isnan(kept["best"]) or value < kept["best"]:
-            kept |= {"best": np.array(value), "best_point": state.point, "stalled": np.array(0)}
-        else:
-            kept["stalled"] = kept["stalled"] + 1
-        if state.status == "running" and kept["stalled"] < self.patience:
-            return replace(state, kept=kept)
-        status = "stopped early" if state.status == "running" else state.status
-        return replace(state, point=kept["best_point"], status=status, kept=kept)
+        stopping = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.of(state)
+        return stopped_early(stopping, loss + self.price * messages, self.patience)
 
     def _summary(self, risks: list[Risk], held: Risk | None, point: np.ndarray) -> dict[str, float | int | str]:
         found = [risk.hard(point, self.threshold) for risk in risks]

@@ -10,23 +10,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem
+from relcrf.backends.base import Learned, Monitor, Problem
 from relcrf.backends.sharded import ShardedProblem
-from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
+from relcrf.backends.structure_learning import Stages
+from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import Role
-from relcrf.inference.result import Observer, silent
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.induced import Chosen
-from relcrf.learning.lbfgs import State
-from relcrf.structure.activation import AbstractActivation, BestChoice, EveryEdge, FirstHit
-from relcrf.structure.chance import chance_gradient
-from relcrf.structure.edge_search import EdgeSearch
-from relcrf.structure.feature_search import FeatureSearch
-from relcrf.structure.induction import Strengths
+from relcrf.structure.activation import AbstractActivation, BestChoice, FirstHit, Top, TopWeights
+from relcrf.structure.scores import chance_gradient
+from relcrf.structure.search import Strengths, StructureSearch, group_lasso
 
 BY_CHANCE = 2.0
 """Of chance's gradient, what an edge must be steeper than: chance hardly makes a table of 5 x 5 so, a pair of literals seldom."""
@@ -35,7 +30,7 @@ WAYS = ("best-choice", "edges", "first-hit", "features")
 
 
 @dataclass(frozen=True)
-class GraftingBackend(AbstractBackend):
+class GraftingBackend(AbstractWholeGraphBackend):
     """Pseudo-likelihood with group L1, from a model of the templates alone that edges join.
 
     First the templates' weights are learned. Then in each round edges are tested, those that are worth their penalty join, and
@@ -64,6 +59,7 @@ class GraftingBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "grafting"
+    method_settings: ClassVar[tuple[str, ...]] = ("seed",)
     chooses: ClassVar[bool] = True
     activate: str = "best-choice"
     alpha: float = 0.0
@@ -97,21 +93,27 @@ class GraftingBackend(AbstractBackend):
         base = blanket_graph(problem.graph, problem.roles, problem.states)
         model = EdgeLikelihood.of(base, problem.states[base.variables], spaces)
         trained = np.random.default_rng(self.seed).random(base.n_nodes) >= self.early_stop
-        strengths = Strengths(
-            layout.l1(0.0),
-            layout.l2(self.l2),
-            layout.learned(),
-            [self._l1(model, number) for number in range(len(spaces))],
-            [self.l2 if space.l2 is None else space.l2 for space in spaces],
-        )
-        search = self._search(replace(model, trained=trained), strengths)
+        # Where no two ends meet, any strength will do.
+        l1 = [
+            space.l1 or self.l1 or BY_CHANCE * chance_gradient(model, number, self.seed) or 1.0
+            for number, space in enumerate(spaces)
+        ]
+        search = self._search(model.trained_on(trained), Strengths.of(layout, spaces, l1, self.l2))
         alone = replace(search, activation=None)
-        stages = [("unary", self._stage("unary", alone, layout.initial(), Chosen.none(), 0.0, monitor))]
-        stages.append(("edges", self._next("edges", search, stages[-1][1], monitor)))
+        stages = Stages(monitor, self.max_iterations, layout.initial(), CandidateSet.none())
+        stages.run("unary", alone)
+        state = last = stages.run("edges", search)
         if self.early_stop:
-            last = replace(alone, model=model)
-            stages.append(("weights", self._next("weights", last, stages[-1][1], monitor)))
-        return self._learned(problem, search, stages)
+            last = stages.run("weights", replace(alone, model=model))
+        pairs, order = search.learned(last)
+        summary: dict[str, float | int | str] = {
+            "variables": base.n_nodes,
+            "candidates": search.numbers.size,
+            "tests": state.tests,
+            "chosen": sum(map(len, pairs.values())),
+        }
+        summary |= {f"l1_{space.name}": l1 for space, l1 in zip(spaces, search.strengths.l1, strict=True)}
+        return Learned({"weights": last.point[order]}, tuple(stages.done), summary, pairs)
 
     def _spaces(self, problem: Problem) -> tuple[PairSpace, ...]:
         """The candidates between labelled variables.
@@ -141,77 +143,24 @@ class GraftingBackend(AbstractBackend):
             out.append(space.only(problem.roles == Role.FREE))
         return tuple(out)
 
-    def _l1(self, model: EdgeLikelihood, number: int) -> float:
-        """The strength of a space's candidates."""
-        own = model.spaces[number].l1
-        if own is not None:
-            return own
-        # Where no two ends meet, any strength will do.
-        return self.l1 or BY_CHANCE * chance_gradient(model, number, self.seed) or 1.0
-
-    def _activation(self) -> AbstractActivation:
-        if self.activate == "best-choice":
-            return BestChoice(self.alpha, self.reservoir, self.tests)
-        return FirstHit(self.tests) if self.activate == "first-hit" else EveryEdge(self.reservoir)
-
-    def _search(self, model: EdgeLikelihood, strengths: Strengths) -> EdgeSearch:
-        kind = FeatureSearch if self.activate == "features" else EdgeSearch
-        return kind(
+    def _search(self, model: EdgeLikelihood, strengths: Strengths) -> StructureSearch:
+        by_weight = self.activate == "features"
+        top = TopWeights if by_weight else Top
+        activations: dict[str, AbstractActivation] = {
+            "best-choice": BestChoice(self.alpha, self.reservoir, self.tests),
+            "first-hit": FirstHit(self.tests),
+        }
+        return StructureSearch(
             model,
             strengths,
-            self._activation(),
-            most=self.reservoir,
+            group_lasso(strengths, self.tolerance, self.max_iterations),
+            activations.get(self.activate, top(self.reservoir)),
+            at_minimum=top(self.reservoir, 1.0 + self.tolerance),
+            grouped=not by_weight,
             by_counts=self.score == "counts",
             hubs=self.hubs or None,
             steps=self.steps,
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            most_seconds=self.time or None,
+            max_seconds=self.time or None,
             patience=self.patience,
             seed=self.seed,
         )
-
-    def _next(self, name: str, search: EdgeSearch, before: State, monitor: Monitor) -> State:
-        """A stage that begins where another has ended."""
-        chosen, seconds = Chosen.of(before.kept["chosen"]), float(before.kept["seconds"])
-        return self._stage(name, search, before.point, chosen, seconds, monitor)
-
-    def _stage(
-        self, name: str, search: EdgeSearch, point: np.ndarray, chosen: Chosen, seconds: float, monitor: Monitor
-    ) -> State:
-        """A stage from where the monitor remembers it, or else from its beginning."""
-        state = monitor.restore(name) or search.begin(point, chosen, seconds)
-        return search.run(state, lambda state: monitor.step(name, state, self.max_iterations))
-
-    def _learned(self, problem: Problem, search: EdgeSearch, stages: list[tuple[str, State]]) -> Learned:
-        """The edges with weights other than 0, those of each space ascending by their keys."""
-        state, n_base = stages[-1][1], search.model.n_base
-        chosen = Chosen.of(state.kept["chosen"])
-        strong = search.strong(chosen, state.point)
-        start = n_base + search.weight_start(chosen)
-        kept, pairs, n_edges = [np.arange(n_base)], {}, 0
-        for number, space in enumerate(search.model.spaces):
-            places = chosen.places(number)
-            places = places[strong[places]]
-            places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
-            if len(places):
-                n_edges += len(places)
-                pairs[space.name] = chosen.pairs(places)
-                kept.append((start[places, None] + np.arange(space.patterns.shape[1])).ravel())
-        summary: dict[str, float | int | str] = {
-            "variables": search.model.base.n_nodes,
-            "candidates": search.numbers.size,
-            "tests": int(dict(stages)["edges"].kept["tests"]),
-            "chosen": n_edges,
-        }
-        summary |= {f"l1_{space.name}": l1 for space, l1 in zip(search.model.spaces, search.strengths.l1, strict=True)}
-        return Learned({"weights": state.point[np.concatenate(kept)]}, tuple(stages), summary, pairs)
-
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
-        return WholeGraph(self.name, self.inference, (("seed", self.seed),))
-
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
-
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

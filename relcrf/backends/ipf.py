@@ -7,20 +7,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem
+from relcrf.backends.base import Learned, Monitor, Problem
 from relcrf.backends.sharded import ShardedProblem
-from relcrf.backends.whole_graph import WITH_PARTITION, WholeGraph
+from relcrf.backends.whole_graph import WITH_PARTITION, AbstractWholeGraphBackend
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
-from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import State
 from relcrf.learning.moments import Moments, label_moments
 from relcrf.learning.proportional_fitting import ProportionalFitting, Tables, is_counted, is_table
 
 
 @dataclass(frozen=True)
-class IpfBackend(AbstractBackend):
+class IpfBackend(AbstractWholeGraphBackend):
     """Maximum likelihood without a penalty, for tables that the evidence only selects; see `learning/proportional_fitting.py`.
 
     Args:
@@ -69,7 +67,7 @@ class IpfBackend(AbstractBackend):
             return log_partition - float((target * weights).sum()), np.where(learned, counts - target, 0.0)
 
         fitting = ProportionalFitting(tables, target, self.tolerance, self.max_iterations)
-        state = monitor.restore("weights") or fitting.start(evaluate, start)
+        state = monitor.restore("weights", State) or fitting.start(evaluate, start)
 
         def observe(state: State) -> None:
             monitor.step("weights", state, self.max_iterations)
@@ -92,15 +90,6 @@ class IpfBackend(AbstractBackend):
             },
             moments=Moments(observed, np.where(learned, state.gradient + target, np.nan), variance),
         )
-
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
-        return WholeGraph(self.name, self.inference)
-
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
-
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
 
     def _require_tables(self, problem: Problem) -> None:
         """Refuses what proportional fitting is not for.

@@ -10,22 +10,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
-    AbstractBackend,
     AbstractPart,
-    Inferred,
     Learned,
     Monitor,
     Problem,
     maximise_likelihood,
     moments_at,
 )
-from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
+from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph, Role
-from relcrf.inference.result import Observer, silent
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
 
@@ -43,7 +39,7 @@ class Blankets(AbstractPart):
 
 
 @dataclass(frozen=True)
-class PseudoBackend(AbstractBackend):
+class PseudoBackend(AbstractWholeGraphBackend):
     """Learns each variable given the labels of its neighbours, and infers by sampling or by mean field.
 
     Unlabelled variables take no part in learning, nor does a factor that touches one.
@@ -58,6 +54,7 @@ class PseudoBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "pseudo"
+    method_settings: ClassVar[tuple[str, ...]] = ("sweeps", "chains", "seed")
     l2: float = 1.0
     max_iterations: int = 200
     tolerance: float = 1e-5
@@ -83,15 +80,5 @@ class PseudoBackend(AbstractBackend):
             moments=moments_at(blankets, layout, weights, self.l2),
         )
 
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
-        settings = tuple((name, getattr(self, name)) for name in ("sweeps", "chains", "seed"))
-        return WholeGraph(self.name, self.inference, settings)
-
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Blankets:
         return Blankets()
-
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
-
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)

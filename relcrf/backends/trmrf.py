@@ -10,24 +10,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
+from relcrf.backends.base import Learned, Monitor, Problem, maximise_likelihood
 from relcrf.backends.pseudo import Blankets
 from relcrf.backends.sharded import ShardedProblem
-from relcrf.backends.whole_graph import WITH_MARGINALS, WholeGraph
+from relcrf.backends.structure_learning import Stages
+from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import PairSpace, TableSpace
+from relcrf.graph.candidates import CandidateSet, PairSpace, TableSpace
 from relcrf.graph.reduction import Role
 from relcrf.graph.triples import Space, TripleSpace
-from relcrf.inference.result import Observer, silent
 from relcrf.learning.contrastive import ContrastiveDivergence, blocks_by_key
-from relcrf.learning.induced import AbstractInduced, Chosen, InducedLikelihood, NodeTables
-from relcrf.learning.lbfgs import Lbfgs, State
-from relcrf.structure.candidate_scores import Scorer
+from relcrf.learning.induced import InducedLikelihood, NodeTables
+from relcrf.learning.lbfgs import Lbfgs
 from relcrf.structure.gains import worth
-from relcrf.structure.induction import Induction, Strengths
-from relcrf.structure.literal_histograms import literal_histograms
+from relcrf.structure.induction import Induced
+from relcrf.structure.search import SearchState, Strengths, StructureSearch, lasso
 
 MOST_WEIGHTS = 1 << 24
 """Of `full`: with the optimiser's memory some 4 GiB."""
@@ -37,7 +35,7 @@ MOST_CELLS = 1 << 27
 
 
 @dataclass(frozen=True)
-class TrMrfBackend(AbstractBackend):
+class TrMrfBackend(AbstractWholeGraphBackend):
     """Pseudo-likelihood or contrastive divergence with L1, from a model of the templates alone that candidates join.
 
     First the templates' weights are learned, by the pseudo-likelihood of the labels. Then in each round the candidates whose
@@ -66,6 +64,7 @@ class TrMrfBackend(AbstractBackend):
     """
 
     name: ClassVar[str] = "trmrf"
+    method_settings: ClassVar[tuple[str, ...]] = ("seed",)
     chooses: ClassVar[bool] = True
     objective: str = "pseudo"
     cd_steps: int = 1
@@ -96,51 +95,68 @@ class TrMrfBackend(AbstractBackend):
         self._require_below_1("early_stop")
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if isinstance(problem, ShardedProblem):
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
-            hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
-            raise UsageError(Diagnostic("E309", message, hint=hint))
-        _require_literals(problem.candidates)
-        pairs = _pairs(problem.candidates) if self.structure == "full" else ()
-        if self.structure != "cfi":
-            _require_room(problem.candidates, self.structure)
+        self._require_learnable(problem)
         start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
         hidden = (problem.roles == Role.FREE) & (problem.states < 0)
-        if hidden.any() and self.objective == "pseudo":
-            message = (
-                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
-            )
-            raise UsageError(Diagnostic("E307", message, hint="use --set objective=cd, or --backend ess"))
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
         unary = maximise_likelihood(
             "unary", layout, labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
         )
-        stages, point = [("unary", unary)], unary.point + (start - layout.initial())
+        point, chosen = unary.point + (start - layout.initial()), CandidateSet.none()
         likelihood = self._likelihood(labelled, None)
         model = self._divergence(problem) if self.objective == "cd" else likelihood
-        chosen, seen = Chosen.none(), {"before candidates join": literal_histograms(model, point, self._scorer)}
+        induced = Induced(self.batch, self.error, self.signal, exhaustive=self.structure != "cfi")
+        seen = {"before candidates join": induced.histograms(model, point)}
         if self.structure == "full":
-            chosen = Chosen.everything(pairs)
+            chosen = CandidateSet.everything(_pairs(problem.candidates))
             point = np.append(point, np.zeros(len(chosen)))
-        fillings = self.fill if self.objective == "pseudo" and self.unlabelled == "infer" else 0
-        for number in range(fillings + 1):
-            if number:
-                model = likelihood = self._likelihood(labelled, self._filled(labelled, chosen, point))
-            ending = f"_{number + 1}" if number else ""
-            for name, state in self._learn(model, problem.candidates, point, chosen, ending, monitor):
-                stages.append((name, state))
-                point, chosen = state.point, Chosen.of(state.kept["chosen"])
-        summary: dict[str, float | int | str] = {"variables": model.base.n_nodes, "hidden": int(hidden.sum())}
-        seen["at the end"] = literal_histograms(model.having(chosen), point, self._scorer)
-        figures = {name: {when: found[name] for when, found in seen.items()} for name in ("errors", "signals")}
-        return replace(self._learned(labelled, likelihood, point, chosen, stages, summary), histograms=figures)
+        stages = Stages(monitor, self.max_iterations, point, chosen)
+        search, state = self._learn("", model, induced, stages)
+        for number in range(self.fill if self.objective == "pseudo" and self.unlabelled == "infer" else 0):
+            model = likelihood = self._likelihood(labelled, self._filled(labelled, search, state))
+            search, state = self._learn(f"_{number + 2}", model, induced, stages)
+        pairs, order = search.learned(state)
+        found, none = worth(likelihood.with_candidates(state.chosen), state.point), np.zeros(model.n_base)
+        vectors = {
+            "weights": state.point,
+            "gain": np.append(none, found.gain),
+            "support": np.append(none, found.support),
+        }
+        seen["at the end"] = induced.histograms(model.with_candidates(state.chosen), state.point)
+        return Learned(
+            {name: vector[order] for name, vector in vectors.items()},
+            (("unary", unary), *stages.done),
+            {
+                "variables": model.base.n_nodes,
+                "hidden": int(hidden.sum()),
+                "candidates": sum(space.n_pairs for space in problem.candidates if isinstance(space, PairSpace)),
+                "chosen": len(order) - model.n_base,
+            },
+            pairs,
+            histograms={name: {when: found[name] for when, found in seen.items()} for name in ("errors", "signals")},
+        )
 
-    @property
-    def _scorer(self) -> Scorer:
-        return Scorer(self.error, self.signal, exhaustive=self.structure != "cfi")
+    def _require_learnable(self, problem: Problem) -> None:
+        """Refuse a problem that this backend cannot learn from.
+
+        Raises:
+            UsageError: for a graph in pieces, spaces that are tables or too large, and latent attributes without `cd`.
+        """
+        if isinstance(problem, ShardedProblem):
+            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
+            raise UsageError(Diagnostic("E309", message, hint=hint))
+        _require_literals(problem.candidates)
+        if self.structure != "cfi":
+            _require_room(problem.candidates, self.structure)
+        if self.objective == "pseudo" and ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+            message = (
+                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
+            )
+            raise UsageError(Diagnostic("E307", message, hint="use --set objective=cd, or --backend ess"))
 
     def _likelihood(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
         """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""
@@ -151,100 +167,36 @@ class TrMrfBackend(AbstractBackend):
         spaces = tuple(space.only(present) for space in problem.candidates)
         return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled)
 
-    def _filled(self, problem: Problem, chosen: Chosen, point: np.ndarray) -> NodeTables:
-        """The unlabelled variables' probabilities under a model, given all labels."""
+    def _learn(
+        self, ending: str, model: InducedLikelihood | ContrastiveDivergence, induced: Induced, stages: Stages
+    ) -> tuple[StructureSearch, SearchState]:
+        """Learn structure and weights in one stage, or with `early_stop` in two; `ending` is that of their names."""
+        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.early_stop
+        search = StructureSearch(
+            model.trained_on(trained),
+            Strengths.of(model.base.graph.layout, model.spaces, [self.l1] * len(model.spaces), self.l2),
+            lasso(self.tolerance, self.max_iterations, exact_gradient=model.exact_gradient),
+            None if self.structure == "full" else induced,
+            steps=self.steps,
+            patience=self.patience,
+        )
+        state = stages.run(f"induction{ending}", search)
+        if self.early_stop:
+            state = stages.run(f"weights{ending}", replace(search, model=model, activation=None))
+        return search, state
+
+    def _filled(self, problem: Problem, search: StructureSearch, state: SearchState) -> NodeTables:
+        """Return the unlabelled variables' probabilities under a model, given all labels."""
         roles = np.where(problem.roles == Role.FREE, Role.CLAMPED, Role.FREE).astype(np.int8)
         asked = replace(problem, roles=roles, states=np.where(roles == Role.FREE, -1, problem.states))
-        pairs, order = _by_space(problem, chosen, point)
-        found = self.infer(asked.having(pairs), {"weights": point[order]})
+        pairs, order = search.learned(state)
+        found = self.infer(asked.having(pairs), {"weights": state.point[order]})
         return NodeTables(found.variables, found.state_start, found.marginals)
-
-    def _learn(
-        self,
-        model: InducedLikelihood | ContrastiveDivergence,
-        spaces: tuple[Space, ...],
-        point: np.ndarray,
-        chosen: Chosen,
-        ending: str,
-        monitor: Monitor,
-    ) -> list[tuple[str, State]]:
-        """The stages of one pass; the last has what was learned.
-
-        Args:
-            ending: of their names.
-        """
-        trained = np.random.default_rng(self.seed).random(model.base.n_nodes) >= self.early_stop
-        induction = self._induction(replace(model, trained=trained), spaces)
-        state = self._stage(f"induction{ending}", induction, point, chosen, monitor)
-        stages = [(f"induction{ending}", state)]
-        if self.early_stop:
-            last, chosen = replace(induction, model=model, batch=None), Chosen.of(state.kept["chosen"])
-            stages.append((f"weights{ending}", self._stage(f"weights{ending}", last, state.point, chosen, monitor)))
-        return stages
-
-    def _learned(
-        self,
-        problem: Problem,
-        model: InducedLikelihood,
-        point: np.ndarray,
-        chosen: Chosen,
-        stages: list[tuple[str, State]],
-        summary: dict[str, float | int | str],
-    ) -> Learned:
-        """The candidates whose weights are not 0, with what they are worth."""
-        value, none = worth(model.having(chosen), problem.candidates, point), np.zeros(model.n_base)
-        pairs, order = _by_space(problem, chosen, point)
-        summary |= {
-            "candidates": sum(space.n_pairs for space in problem.candidates if isinstance(space, PairSpace)),
-            "chosen": len(order) - model.n_base,
-        }
-        vectors = {"weights": point, "gain": np.append(none, value.gain), "support": np.append(none, value.support)}
-        return Learned({name: vector[order] for name, vector in vectors.items()}, tuple(stages), summary, pairs)
 
     def _divergence(self, problem: Problem) -> ContrastiveDivergence:
         base, spaces = problem.reduced(self.name), _spaces(problem)
         blocks = blocks_by_key(base, spaces) if self.update == "blocks" else None
         return ContrastiveDivergence.of(base, problem.states[base.variables], spaces, self.cd_steps, blocks)
-
-    def _stage(
-        self, name: str, induction: Induction[AbstractInduced], point: np.ndarray, chosen: Chosen, monitor: Monitor
-    ) -> State:
-        """A stage from where the monitor remembers it, or else from its beginning."""
-        state = monitor.restore(name) or induction.begin(point, chosen)
-        return induction.run(state, lambda state: monitor.step(name, state, self.max_iterations))
-
-    def _induction(
-        self, model: InducedLikelihood | ContrastiveDivergence, spaces: tuple[Space, ...]
-    ) -> Induction[AbstractInduced]:
-        layout = model.base.graph.layout
-        strengths = Strengths(
-            layout.l1(0.0),
-            layout.l2(self.l2),
-            layout.learned(),
-            [self.l1 if space.l1 is None else space.l1 for space in spaces],
-            [self.l2 if space.l2 is None else space.l2 for space in spaces],
-        )
-        batch = None if self.structure == "full" else self.batch
-        return Induction(
-            model,
-            spaces,
-            self._scorer,
-            strengths,
-            batch,
-            self.steps,
-            self.patience,
-            self.tolerance,
-            self.max_iterations,
-        )
-
-    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
-        return WholeGraph(self.name, self.inference, (("seed", self.seed),))
-
-    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
-        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
-
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
 
 
 def _require_literals(spaces: tuple[Space, ...]) -> None:
@@ -297,19 +249,3 @@ def _require_room(spaces: tuple[Space, ...], structure: str) -> None:
 def _spaces(problem: Problem) -> tuple[Space, ...]:
     """The candidates between free variables."""
     return tuple(space.only(problem.roles == Role.FREE) for space in problem.candidates)
-
-
-def _by_space(problem: Problem, chosen: Chosen, point: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """The chosen of weights other than 0: the pairs of each space by its name, ascending, and the places of their weights in
-    `point`, with those of the base before them.
-    """
-    n_base = problem.graph.layout.size
-    kept, pairs = [np.arange(n_base)], {}
-    for number, space in enumerate(problem.candidates):
-        places = chosen.places(number)
-        places = places[point[n_base + places] != 0.0]
-        places = places[np.lexsort((chosen.second[places], chosen.first[places]))]
-        if len(places):
-            pairs[space.name] = chosen.pairs(places)
-            kept.append(n_base + places)
-    return pairs, np.concatenate(kept)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractPart, Inferred, Problem
+from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Problem
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes
@@ -79,6 +79,24 @@ class WholeGraph(AbstractPart):
         interrupted = found.verdict.status == "interrupted"
         states = answers.modes() if interrupted else inference.map_states(potentials).states
         return replace(answers, map_states=states)
+
+
+class AbstractWholeGraphBackend(AbstractBackend):
+    """A backend that infers on the whole graph, by the method that its setting `inference` names."""
+
+    method_settings: ClassVar[tuple[str, ...]] = ()
+    """Names of its settings that are those of the method, too."""
+    inference: str
+
+    def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> WholeGraph:
+        settings = tuple((name, getattr(self, name)) for name in self.method_settings)
+        return WholeGraph(self.name, self.inference, settings)
+
+    def answers_from(self, problem: Problem, vectors: dict[str, np.ndarray]) -> tuple[Answering, ...]:
+        return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
+
+    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
+        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.registry import make
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.held_out import HeldOut
-from relcrf.learning.lbfgs import State
+from relcrf.learning.lbfgs import AnyState, State
 
 MEASURES = ("log_likelihood", "accuracy")
 
@@ -125,9 +125,10 @@ class _Memory(Monitor):
         names = sorted(set(vars(self._system)) - set(self._system.without[stage]))
         return (stage, *(getattr(self._system, name) for name in names))
 
-    def restore(self, stage: str) -> State | None:
+    def restore(self, stage: str, kind: type[AnyState]) -> AnyState | None:
         key = self._key(stage)
-        return None if key is None else self._known.get(key)
+        known = None if key is None else self._known.get(key)
+        return known if isinstance(known, kind) else None
 
     def step(self, stage: str, state: State, max_iterations: int) -> None:
         key = self._key(stage)

@@ -110,6 +110,11 @@ class AbstractSpace(ABC):
         return reduce(np.multiply.outer, [side.truth for side in self.sides]).reshape(-1, 1)
 
     @property
+    def n_weights(self) -> int:
+        """Return the number of weights of one candidate."""
+        return int(self.patterns.shape[1])
+
+    @property
     def nbytes(self) -> int:
         """What the cells of its sides take, as learning looks at them."""
         return BYTES_OF_A_CELL * sum(len(side.sample) for side in self.sides)
@@ -153,7 +158,7 @@ class AbstractSpace(ABC):
 
     def weights(self, n: int) -> WeightBlock:
         """A block for the weights of some keys."""
-        return WeightBlock(self.name, n, self.patterns.shape[1], l1=self.l1, l2=self.l2)
+        return WeightBlock(self.name, n, self.n_weights, l1=self.l1, l2=self.l2)
 
 
 @dataclass(frozen=True)
@@ -212,6 +217,69 @@ class TableSpace(PairSpace):
     @property
     def patterns(self) -> np.ndarray:
         return self.table
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateSet:
+    """Candidates of several spaces, in the order of their weights.
+
+    Args:
+        rows: the number of each candidate's space, and the pair of numbers that names it there: its keys, or of a triple its
+            composite and its third key. Shape (3, n), int64.
+    """
+
+    rows: np.ndarray
+
+    @classmethod
+    def none(cls) -> CandidateSet:
+        """Return the empty set."""
+        return cls(np.empty((3, 0), dtype=np.int64))
+
+    @classmethod
+    def of(cls, space: int, pairs: np.ndarray) -> CandidateSet:
+        """Return candidates of one space, named by pairs of numbers of shape (n, 2)."""
+        return cls(np.stack((np.full(len(pairs), space), pairs[:, 0], pairs[:, 1])))
+
+    @classmethod
+    def everything(cls, spaces: Sequence[PairSpace]) -> CandidateSet:
+        """Return all candidates of some spaces of pairs."""
+        parts = [cls.of(number, space.every_pair()) for number, space in enumerate(spaces)]
+        return reduce(cls.joined, parts, cls.none())
+
+    @property
+    def space(self) -> np.ndarray:
+        return np.asarray(self.rows[0])
+
+    @property
+    def first(self) -> np.ndarray:
+        return np.asarray(self.rows[1])
+
+    @property
+    def second(self) -> np.ndarray:
+        return np.asarray(self.rows[2])
+
+    def __len__(self) -> int:
+        return int(self.rows.shape[1])
+
+    def joined(self, other: CandidateSet) -> CandidateSet:
+        """Return these candidates, then the others."""
+        return CandidateSet(np.concatenate((self.rows, other.rows), axis=1))
+
+    def only(self, kept: np.ndarray) -> CandidateSet:
+        """Return some of the candidates, selected by indices or by a mask."""
+        return CandidateSet(self.rows[:, kept])
+
+    def places(self, space: int) -> np.ndarray:
+        """Return the indices of the candidates of one space, ascending."""
+        return np.flatnonzero(self.space == space)
+
+    def pairs(self, places: np.ndarray) -> np.ndarray:
+        """Return the pairs of numbers of some candidates, shape (n, 2)."""
+        return np.asarray(self.rows[1:, places].T)
+
+    def starts(self, sizes: Sequence[int]) -> np.ndarray:
+        """Return offsets of the candidates' entries, shape (n + 1,); `sizes` has one number of entries for each space."""
+        return offsets(np.array(sizes, dtype=np.int64)[self.space])
 
 
 def meeting(first: Side, second: Side, n_samples: int, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.graph.candidates import Side
+from relcrf.graph.candidates import CandidateSet, Side
 from relcrf.graph.triples import Composites, Space, TripleSpace
 from relcrf.kernels import active_pairs
+from relcrf.learning.literals import Literals
 
 CURVATURE = 0.25
 """The largest variance of a literal."""
@@ -127,23 +127,19 @@ class Active:
     parts: tuple[tuple[np.ndarray, ActivePairs | ActiveTriples], ...]
 
     @classmethod
-    def of(cls, spaces: Sequence[Space], n_literals: int, rows: np.ndarray) -> Active:
-        """Of spaces whose sides' `variable` is the number of a literal.
-
-        Args:
-            rows: of each chosen its space and its pair of numbers there, shape (3, n).
-        """
+    def of(cls, literals: Literals, chosen: CandidateSet) -> Active:
+        """Return some candidates of the literals' spaces."""
         parts: list[tuple[np.ndarray, ActivePairs | ActiveTriples]] = []
-        for number, space in enumerate(spaces):
-            places = np.flatnonzero(rows[0] == number)
-            pairs = rows[1:, places].T
+        for number, space in enumerate(literals.spaces):
+            places = chosen.places(number)
+            pairs = chosen.pairs(places)
             if not len(places):
                 continue
             if isinstance(space, TripleSpace):
-                parts.append((places, ActiveTriples.of(space, n_literals, pairs)))
+                parts.append((places, ActiveTriples.of(space, literals.size, pairs)))
             else:
                 parts.append((places, ActivePairs.of(*space.sides, space.n_samples, pairs)))
-        return cls(rows.shape[1], tuple(parts))
+        return cls(len(chosen), tuple(parts))
 
     def add_scores(self, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray) -> None:
         """See `ActivePairs`; `weights` has shape (n,)."""

@@ -18,15 +18,14 @@ import numpy as np
 from scipy.special import xlogy
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.candidates import Side
+from relcrf.graph.candidates import CandidateSet, Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Composites, Space
 from relcrf.kernels import conditionals
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.threads import frozen
 from relcrf.learning.active import Acting, Active
-from relcrf.learning.induced import AbstractInduced, Chosen
-from relcrf.learning.likelihood import curvature
+from relcrf.learning.induced import AbstractInduced
 from relcrf.learning.literals import Literals
 
 CLAMPED_SWEEPS = 50
@@ -49,7 +48,8 @@ class ContrastiveDivergence(AbstractInduced):
         literals: of the spaces.
         chosen: what of the spaces is in the model.
         trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
-        regions: the nodes that are updated at once, in the order of their updates.
+        observed: flat tables with 1.0 at the labels, and the same for all states where there is none.
+        regions: the nodes that are updated at once, in the order of their updates. everywhere: all of them as one region.
         steps: how often all are updated, 1 or more.
     """
 
@@ -57,9 +57,12 @@ class ContrastiveDivergence(AbstractInduced):
     base: ReducedGraph
     states: np.ndarray
     literals: Literals
-    chosen: Chosen
+    chosen: CandidateSet
     trained: np.ndarray
+    observed: np.ndarray
+    holds: np.ndarray
     regions: tuple[Region, ...]
+    everywhere: Region
     steps: int = 1
 
     @classmethod
@@ -81,43 +84,22 @@ class ContrastiveDivergence(AbstractInduced):
         numbers = np.zeros(base.n_nodes, dtype=np.int64) if blocks is None else blocks
         regions = tuple(Region.of(base, literals, numbers == block) for block in np.unique(numbers))
         trained = np.ones(base.n_nodes, dtype=bool)
-        return cls(base, states, literals, Chosen.none(), trained, regions, steps)
+        everywhere = regions[0] if len(regions) == 1 else Region.of(base, literals, trained)
+        labelled = states >= 0
+        observed = np.repeat(np.where(labelled, 0.0, 1.0 / base.cardinality), base.cardinality)
+        observed[base.state_start[:-1][labelled] + states[labelled]] = 1.0
+        holds = literals.expectations(observed)
+        chosen = CandidateSet.none()
+        return cls(base, states, literals, chosen, trained, observed, holds, regions, everywhere, steps)
 
-    def having(self, chosen: Chosen) -> ContrastiveDivergence:
-        other = replace(self, chosen=chosen)
-        for name in ("observed", "holds", "everywhere"):  # they do not depend on them
-            other.__dict__[name] = getattr(self, name)
-        return other
+    def with_candidates(self, chosen: CandidateSet) -> ContrastiveDivergence:
+        return replace(self, chosen=chosen)
+
+    def trained_on(self, nodes: np.ndarray) -> ContrastiveDivergence:
+        return replace(self, trained=nodes)
 
     def held_out(self) -> ContrastiveDivergence | None:
-        return None if self.trained[self.states >= 0].all() else replace(self, trained=~self.trained)
-
-    @property
-    def sides(self) -> tuple[tuple[Side, ...], ...]:
-        return self.literals.sides
-
-    @property
-    def n_base(self) -> int:
-        return self.base.graph.layout.size
-
-    @cached_property
-    def observed(self) -> np.ndarray:
-        """Flat tables with 1.0 at the labels, and the same for all states where there is none."""
-        out = np.repeat(1.0 / self.base.cardinality, self.base.cardinality)
-        labelled = self.states >= 0
-        out[np.repeat(labelled, self.base.cardinality)] = 0.0
-        out[self.base.state_start[:-1][labelled] + self.states[labelled]] = 1.0
-        return out
-
-    @cached_property
-    def holds(self) -> np.ndarray:
-        return self.literals.expectations(self.observed)
-
-    @cached_property
-    def everywhere(self) -> Region:
-        if len(self.regions) == 1:
-            return self.regions[0]
-        return Region.of(self.base, self.literals, np.ones(self.base.n_nodes, dtype=bool))
+        return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, before, after = self.contrast(point)
@@ -132,10 +114,8 @@ class ContrastiveDivergence(AbstractInduced):
         gradient[self.n_base :] = self.active.change(errors, signals)
         return value, gradient
 
-    @cached_property
-    def active(self) -> Active:
-        """The chosen, as they act on literals."""
-        return Active.of(self.literals.spaces, self.literals.size, self.chosen.rows)
+    def candidate_gradient(self, candidates: CandidateSet, errors: np.ndarray, signals: np.ndarray) -> np.ndarray:
+        return Active.of(self.literals, candidates).change(errors, signals)
 
     @cached_property
     def acting(self) -> tuple[tuple[Acting, ...], ...]:
@@ -146,19 +126,12 @@ class ContrastiveDivergence(AbstractInduced):
             out.append(tuple(Acting.of(space, k, self.literals.size, pairs) for k in range(len(space.sides))))
         return tuple(out)
 
-    def errors(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        value, before, after = self.contrast(point)
-        return value, self.literals.expectations(after - before)
-
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         _, before, after = self.contrast(point)
         return self.literals.expectations(after - before), self.literals.expectations(0.5 * (after + before))
 
     def of_composites(self, made: Composites, errors: np.ndarray, signals: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return made.errors(errors, signals), made.means(signals, errors)
-
-    def curvature(self) -> np.ndarray:
-        return np.concatenate((curvature(self.base), self.active.curvature(self.holds)))
 
     def contrast(self, point: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """The value, and flat node tables of q0 and of qk.
@@ -200,7 +173,7 @@ class Forces:
         self.model = model
         self.nodes = model.base.node_log_potentials(point[: model.n_base])
         self.tables = model.base.edge_log_potentials(point[: model.n_base])
-        self.weights = [point[model.n_base + model.chosen.places(number)] for number in range(len(model.sides))]
+        self.weights = [point[model.n_base + model.chosen.places(number)] for number in range(len(model.spaces))]
 
     def sweep(self, moving: np.ndarray, q: np.ndarray) -> None:
         """Updates flat node tables in place, region by region.
@@ -230,9 +203,9 @@ class Forces:
         for side in region.sides:
             acting = model.acting[side.space][side.place]
             weights = self.weights[side.space]
-            if len(model.sides[side.space]) > 2:
+            if len(model.spaces[side.space].sides) > 2:
                 weights = of_triples * weights
-            n_samples = model.literals.n_samples[side.space]
+            n_samples = model.spaces[side.space].n_samples
             acting.add_scores(side.own, n_samples, side.used[acting.keys], weights, holds, scores)
         model.literals.add(scores, out)
         return out
@@ -304,8 +277,8 @@ class Region:
     def of(cls, graph: ReducedGraph, literals: Literals, here: np.ndarray) -> Region:
         """Of some nodes, shape (n_nodes,), bool."""
         sides = []
-        for number, of_space in enumerate(literals.sides):
-            for place, whole in enumerate(of_space):
+        for number, space in enumerate(literals.spaces):
+            for place, whole in enumerate(space.sides):
                 own = whole.only(here[whole.variable % literals.n_places])
                 if len(own.sample):
                     sides.append(OwnSide(number, place, own, np.diff(own.start) > 0))

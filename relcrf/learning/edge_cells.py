@@ -1,25 +1,23 @@
-"""Edges with tables on the nodes of any graph: nodes may be in any number of cells, and have any features."""
+"""EdgeTables with tables on the nodes of any graph: nodes may be in any number of cells, and have any features."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import conditionals, edge_tables
 from relcrf.kernels.threads import frozen
-from relcrf.learning.induced import Chosen
 
 
 @dataclass(frozen=True)
-class Edges:
-    """Edges of some spaces, and where their weights and the entries of their tables are in flat arrays.
+class EdgeTables:
+    """EdgeTables of some spaces, and where their weights and the entries of their tables are in flat arrays.
 
     Args:
         spaces: whose sides have nodes as variables.
@@ -27,21 +25,17 @@ class Edges:
     """
 
     spaces: tuple[PairSpace, ...]
-    chosen: Chosen
+    chosen: CandidateSet
 
     @cached_property
     def weight_start(self) -> np.ndarray:
-        """Where each edge's weights begin, shape (n_edges + 1,)."""
-        return self._starts([space.patterns.shape[1] for space in self.spaces])
+        """Return where each edge's weights begin, shape (n_edges + 1,)."""
+        return self.chosen.starts([space.n_weights for space in self.spaces])
 
     @cached_property
     def table_start(self) -> np.ndarray:
-        """Where each edge's table begins, row by row, shape (n_edges + 1,)."""
-        return self._starts([space.patterns.shape[0] for space in self.spaces])
-
-    def _starts(self, sizes: Sequence[int]) -> np.ndarray:
-        of_edges = np.array(sizes, dtype=np.int64)[self.chosen.space]
-        return offsets(of_edges)
+        """Return where each edge's table begins, row by row, shape (n_edges + 1,)."""
+        return self.chosen.starts([len(space.patterns) for space in self.spaces])
 
     def tables(self, weights: np.ndarray) -> np.ndarray:
         """The flat tables of some weights."""
@@ -79,7 +73,7 @@ class Edges:
 
 
 def meetings(space: PairSpace, pairs: np.ndarray) -> edge_tables.Edges:
-    """Edges of one space, named by pairs of keys of shape (n, 2), as kernels take them."""
+    """EdgeTables of one space, named by pairs of keys of shape (n, 2), as kernels take them."""
     first, second = space.sides
     return edge_tables.Edges(
         frozen(pairs[:, 0], np.int64),
@@ -94,16 +88,26 @@ def meetings(space: PairSpace, pairs: np.ndarray) -> edge_tables.Edges:
 
 
 class AbstractConditionals(ABC):
-    """Minus the sum of log conditionals of nodes, each given the labels of all others, with tables on edges."""
+    """Minus the sum of log conditionals of nodes, each given the labels of all others, with tables on edges.
+
+    Args:
+        trained: nodes whose conditionals count, shape (n_nodes,), bool.
+    """
+
+    trained: np.ndarray
+
+    @abstractmethod
+    def trained_on(self, trained: np.ndarray) -> Self:
+        """Return the conditionals of other nodes."""
 
     @abstractmethod
     def value_and_gradient(
-        self, weights: np.ndarray, edges: Edges, tables: np.ndarray
+        self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
         """The value, and its gradients in the weights of the base and in the flat tables of the edges."""
 
     @abstractmethod
-    def gradient(self, weights: np.ndarray, edges: Edges, tables: np.ndarray, asked: Edges) -> np.ndarray:
+    def gradient(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, asked: EdgeTables) -> np.ndarray:
         """The gradient in the flat tables of edges that are `asked` for, at 0 where they do not act."""
 
 
@@ -121,22 +125,25 @@ class CellConditionals(AbstractConditionals):
     states: np.ndarray
     trained: np.ndarray
 
+    def trained_on(self, trained: np.ndarray) -> CellConditionals:
+        return replace(self, trained=trained)
+
     @cached_property
     def _state_start(self) -> np.ndarray:
         return frozen(self.base.state_start, np.int64)
 
     def value_and_gradient(
-        self, weights: np.ndarray, edges: Edges, tables: np.ndarray
+        self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
         value, residual = self._residual(weights, edges, tables)
         counts = np.zeros(self.base.graph.layout.size)
         self.base.add_node_counts(residual, counts)
         return value, counts, self._collected(edges, residual)
 
-    def gradient(self, weights: np.ndarray, edges: Edges, tables: np.ndarray, asked: Edges) -> np.ndarray:
+    def gradient(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, asked: EdgeTables) -> np.ndarray:
         return self._collected(asked, self._residual(weights, edges, tables)[1])
 
-    def _residual(self, weights: np.ndarray, edges: Edges, tables: np.ndarray) -> tuple[float, np.ndarray]:
+    def _residual(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray) -> tuple[float, np.ndarray]:
         """The value, and flat tables of each state's probability, less 1 at the label; 0 where it is not trained on."""
         out = self.base.node_log_potentials(weights)
         for pairs, cells, shape in edges.parts():
@@ -150,7 +157,7 @@ class CellConditionals(AbstractConditionals):
             out[np.repeat(~self.trained, self.base.cardinality)] = 0.0
         return float((log_partition - at_label)[self.trained].sum()), out
 
-    def _collected(self, edges: Edges, residual: np.ndarray) -> np.ndarray:
+    def _collected(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))
         for pairs, cells, shape in edges.parts():
             found = np.zeros(shape)

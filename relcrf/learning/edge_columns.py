@@ -1,4 +1,4 @@
-"""Edges with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
+"""EdgeTables with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels import edge_columns
 from relcrf.kernels.edge_columns import BLOCK, COPIES, ROW, Columns, Incidence
 from relcrf.kernels.threads import frozen, in_runs
-from relcrf.learning.edge_cells import AbstractConditionals, Edges
+from relcrf.learning.edge_cells import AbstractConditionals, EdgeTables
 
-MOST_STATES = 127
-"""That a label of 8 bits tells apart."""
+MAX_STATES = 127
+"""Maximum number of states that a label of 8 bits can have."""
 
 CHUNK = 1 << 16
 """Nodes whose tables are compared at a time."""
@@ -112,7 +112,7 @@ class EdgeRows:
         width: of rows.
     """
 
-    edges: Edges
+    edges: EdgeTables
     of_sides: tuple[tuple[np.ndarray, ...], ...]
     width: int
 
@@ -120,9 +120,9 @@ class EdgeRows:
     def start(self) -> np.ndarray:
         """Where each edge's rows begin, shape (n_edges + 1,): one of no state, those of the second end's states, the same of the
         first's."""
-        sizes = [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
-        of_edges = np.array(sizes, dtype=np.int64)[self.edges.chosen.space]
-        return offsets(of_edges)
+        return self.edges.chosen.starts(
+            [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
+        )
 
     def _parts(self) -> Iterator[tuple[np.ndarray, tuple[int, int, int], np.ndarray, np.ndarray]]:
         """Of each space with edges: the places of their entries in flat tables, the tables' shape, and the rows that the second
@@ -188,6 +188,9 @@ class ColumnConditionals(AbstractConditionals):
     states: np.ndarray
     trained: np.ndarray
 
+    def trained_on(self, trained: np.ndarray) -> ColumnConditionals:
+        return replace(self, trained=trained)
+
     @cached_property
     def _columns(self) -> Columns:
         node, there = self.columns.node, self.columns.node >= 0
@@ -222,7 +225,7 @@ class ColumnConditionals(AbstractConditionals):
         return ROW * -(-int(self.base.cardinality.max()) // ROW)
 
     def value_and_gradient(
-        self, weights: np.ndarray, edges: Edges, tables: np.ndarray
+        self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray
     ) -> tuple[float, np.ndarray, np.ndarray]:
         rows = self._rows(edges)
         value, of_base, flat, gradient = self._sweep(weights, rows, tables, rows, every=True)
@@ -233,11 +236,11 @@ class ColumnConditionals(AbstractConditionals):
             self.base.add_node_counts(flat, counts)
         return float(value.sum()), counts, rows.tables(gradient)
 
-    def gradient(self, weights: np.ndarray, edges: Edges, tables: np.ndarray, asked: Edges) -> np.ndarray:
+    def gradient(self, weights: np.ndarray, edges: EdgeTables, tables: np.ndarray, asked: EdgeTables) -> np.ndarray:
         rows = self._rows(asked)
         return rows.tables(self._sweep(weights, self._rows(edges), tables, rows, every=False)[3])
 
-    def _rows(self, edges: Edges) -> EdgeRows:
+    def _rows(self, edges: EdgeTables) -> EdgeRows:
         return EdgeRows(edges, self.columns.of_sides, self._width)
 
     def _sweep(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -39,36 +40,40 @@ class PackedSide:
 
 @dataclass(frozen=True, eq=False)
 class EdgeCounts:
-    """Of one space.
+    """Counts of the joint states of one space's edges.
 
     Args:
         space: whose sides have nodes as variables.
-        labels: of each node, shape (n_nodes,), int16; -1 where it is not counted.
-        packed: its sides; None where they have few cells.
+        states: the label of each node, shape (n_nodes,), int16.
+        counted: nodes whose labels are counted, shape (n_nodes,), bool.
     """
 
     space: PairSpace
-    labels: np.ndarray
-    packed: tuple[PackedSide, PackedSide] | None
+    states: np.ndarray
+    counted: np.ndarray
 
-    @classmethod
-    def of(cls, space: PairSpace, states: np.ndarray, counted: np.ndarray) -> EdgeCounts:
-        """Of the nodes that are `counted`, shape (n_nodes,), bool."""
-        labels = frozen(np.where(counted, states, -1), np.int16)
-        first, second = space.sides
+    @cached_property
+    def _labels(self) -> np.ndarray:
+        """Return the label of each node, -1 where it is not counted."""
+        return frozen(np.where(self.counted, self.states, -1), np.int16)
+
+    @cached_property
+    def packed(self) -> tuple[PackedSide, PackedSide] | None:
+        """Return the sides as bits; None where they have few cells."""
+        space, (first, second) = self.space, self.space.sides
         for side in space.sides:
             if side.n_keys * len(side.truth) * words(space.n_samples) > MOST_WORDS * len(side.variable):
-                return cls(space, labels, None)
-        packed = PackedSide.of(first, space.n_samples, labels)
+                return None
+        packed = PackedSide.of(first, space.n_samples, self._labels)
         alike = len(first.truth) == len(second.truth) and all(map(np.array_equal, first.arrays, second.arrays))
-        return cls(space, labels, (packed, packed if alike else PackedSide.of(second, space.n_samples, labels)))
+        return packed, packed if alike else PackedSide.of(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
         """Joint states of pairs of keys, shape (n, 2); shape (n, n_first_states, n_second_states), int64."""
         n_states = tuple(len(side.truth) for side in self.space.sides)
         out = np.zeros((len(pairs), *n_states), dtype=np.int64)
         if self.packed is None:
-            edge_tables.count_states(meetings(self.space, pairs), self.labels, out)
+            edge_tables.count_states(meetings(self.space, pairs), self._labels, out)
             return out
         first, second = self.packed
         keys = [frozen(key, np.int64) for key in pairs.T]

@@ -11,19 +11,18 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels.threads import frozen
-from relcrf.learning.edge_cells import AbstractConditionals, CellConditionals, Edges
-from relcrf.learning.edge_columns import MOST_STATES, ColumnBase, ColumnConditionals
+from relcrf.learning.candidate_objective import AbstractCandidateObjective
+from relcrf.learning.edge_cells import AbstractConditionals, CellConditionals, EdgeTables
+from relcrf.learning.edge_columns import MAX_STATES, ColumnBase, ColumnConditionals
 from relcrf.learning.edge_counts import EdgeCounts
-from relcrf.learning.induced import AbstractGrowing, Chosen
-from relcrf.learning.likelihood import curvature
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeLikelihood(AbstractGrowing):
+class EdgeLikelihood(AbstractCandidateObjective):
     """Minus the log pseudo-likelihood of labels, a sum over nodes; convex.
 
     A point has the weights of the base, then those of each chosen edge in turn, one for each of its space's patterns.
@@ -33,18 +32,19 @@ class EdgeLikelihood(AbstractGrowing):
         states: the labels of its nodes, shape (n_nodes,), int16.
         spaces: of candidate edges; their sides have nodes as variables.
         chosen: edges that are in the model.
-        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
+        conditionals: of the nodes. counts: of the joint states of each space's edges.
     """
 
     base: ReducedGraph
     states: np.ndarray
     spaces: tuple[PairSpace, ...]
-    chosen: Chosen
-    trained: np.ndarray
+    chosen: CandidateSet
+    conditionals: AbstractConditionals
+    counts: tuple[EdgeCounts, ...]
 
     @classmethod
     def of(cls, base: ReducedGraph, states: np.ndarray, spaces: tuple[PairSpace, ...]) -> EdgeLikelihood:
-        """With nothing chosen, trained on all nodes.
+        """Return the objective with nothing chosen, trained on all nodes.
 
         Args:
             states: shape (n_nodes,), all observed.
@@ -52,39 +52,41 @@ class EdgeLikelihood(AbstractGrowing):
         """
         node_of = np.full(base.graph.n_variables, -1, dtype=np.int32)
         node_of[base.variables] = np.arange(base.n_nodes, dtype=np.int32)
-        placed = []
-        for space in spaces:
-            sides = [replace(side, variable=node_of[side.variable]) for side in space.sides]
-            assert all(side.variable.min(initial=0) >= 0 for side in sides), (
-                "a cell speaks of a variable that is no node"
-            )
-            placed.append(space.placed(sides))
-        return cls(base, frozen(states, np.int16), tuple(placed), Chosen.none(), np.ones(base.n_nodes, dtype=bool))
-
-    def having(self, chosen: Chosen) -> EdgeLikelihood:
-        other = replace(self, chosen=chosen)
-        # They do not depend on the edges.
-        other.__dict__.update(
-            _columns=self._columns, _conditionals=self._conditionals, _base_curvature=self._base_curvature
+        placed = tuple(
+            space.placed([replace(s, variable=node_of[s.variable]) for s in space.sides]) for space in spaces
         )
-        return other
-
-    def held_out(self) -> EdgeLikelihood | None:
-        if self.trained.all():
-            return None
-        other = replace(self, trained=~self.trained)
-        other.__dict__.update(_columns=self._columns)
-        return other
+        sides = [side for space in placed for side in space.sides]
+        assert all(side.variable.min(initial=0) >= 0 for side in sides), "a variable of a cell is not a node"
+        states, every = frozen(states, np.int16), frozen(np.ones(base.n_nodes), bool)
+        few_states = base.cardinality.max(initial=0) <= MAX_STATES
+        columns = SampleColumns.of(base.cardinality, placed) if few_states else None
+        conditionals: AbstractConditionals = CellConditionals(base, states, every)
+        if columns is not None:
+            conditionals = ColumnConditionals(base, columns, ColumnBase.of(base, columns), states, every)
+        counts = tuple(EdgeCounts(space, states, every) for space in placed)
+        return cls(base, states, placed, CandidateSet.none(), conditionals, counts)
 
     @property
-    def n_base(self) -> int:
-        return self.base.graph.layout.size
+    def trained(self) -> np.ndarray:
+        """Return which nodes' labels are learned from, shape (n_nodes,), bool; the others are neighbours only."""
+        return self.conditionals.trained
+
+    def with_candidates(self, chosen: CandidateSet) -> EdgeLikelihood:
+        return replace(self, chosen=chosen)
+
+    def trained_on(self, nodes: np.ndarray) -> EdgeLikelihood:
+        trained = frozen(nodes, bool)
+        counts = tuple(replace(counts, counted=trained) for counts in self.counts)
+        return replace(self, conditionals=self.conditionals.trained_on(trained), counts=counts)
+
+    def held_out(self) -> EdgeLikelihood | None:
+        return None if self.trained.all() else self.trained_on(~self.trained)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if not np.isfinite(point).all():
             return np.nan, np.full(len(point), np.nan)
         weights, tables = self._split(point)
-        value, base, joint = self._conditionals.value_and_gradient(weights, self.edges, tables)
+        value, base, joint = self.conditionals.value_and_gradient(weights, self.edges, tables)
         return value, np.concatenate((base, self.edges.gradient(joint)))
 
     def edge_gradients(self, point: np.ndarray, space: int, pairs: np.ndarray) -> np.ndarray:
@@ -96,10 +98,10 @@ class EdgeLikelihood(AbstractGrowing):
         Returns:
             shape (n, n_weights).
         """
-        asked = Edges(self.spaces, Chosen(np.full(len(pairs), space), pairs[:, 0], pairs[:, 1]))
+        asked = EdgeTables(self.spaces, CandidateSet.of(space, pairs))
         weights, tables = self._split(point)
-        joint = self._conditionals.gradient(weights, self.edges, tables, asked)
-        return asked.gradient(joint).reshape(len(pairs), self.spaces[space].patterns.shape[1])
+        joint = self.conditionals.gradient(weights, self.edges, tables, asked)
+        return asked.gradient(joint).reshape(len(pairs), self.spaces[space].n_weights)
 
     def edge_counts(self, space: int, pairs: np.ndarray) -> np.ndarray:
         """In how many samples each joint state of some edges is met, both of whose ends are trained on.
@@ -110,54 +112,32 @@ class EdgeLikelihood(AbstractGrowing):
         Returns:
             joint states row by row, shape (n, n_joint_states), int64.
         """
-        counts = self._counts[space](pairs)
+        counts = self.counts[space](pairs)
         return counts.reshape(len(pairs), counts.shape[1] * counts.shape[2])
 
-    def curvature(self) -> np.ndarray:
-        """An upper estimate of the Hessian's diagonal, shape (n_base + n_weights of the chosen,).
+    def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
+        """Return an upper estimate of the Hessian's diagonal in the weights of some candidates, shape (n_weights,).
 
         Of an edge's weight it is a bound where no variable is in two cells: what a pattern is worth given the other end's label
         has a variance of at most a quarter of its range's square.
         """
-        edges, out = self.edges, np.empty(int(self.edges.weight_start[-1]))
+        start = self.weight_start(candidates)
+        out = np.empty(int(start[-1]))
         for number, space in enumerate(self.spaces):
-            places = self.chosen.places(number)
-            counts = self._counts[number](self.chosen.pairs(places))
+            places = candidates.places(number)
+            counts = self.counts[number](candidates.pairs(places))
             patterns = space.patterns.reshape(*counts.shape[1:], -1)
             squares = (
                 counts.sum(axis=1) @ np.ptp(patterns, axis=0) ** 2 + counts.sum(axis=2) @ np.ptp(patterns, axis=1) ** 2
             )
-            out[edges.weight_start[places, None] + np.arange(patterns.shape[2])] = 0.25 * squares
-        return np.concatenate((self._base_curvature, out))
+            out[start[places, None] + np.arange(space.n_weights)] = 0.25 * squares
+        return out
 
     @cached_property
-    def _base_curvature(self) -> np.ndarray:
-        return curvature(self.base)
-
-    @cached_property
-    def edges(self) -> Edges:
-        """The chosen, with the places of their weights."""
-        return Edges(self.spaces, self.chosen)
-
-    @cached_property
-    def _counts(self) -> tuple[EdgeCounts, ...]:
-        return tuple(EdgeCounts.of(space, self.states, self.trained) for space in self.spaces)
-
-    @cached_property
-    def _columns(self) -> tuple[SampleColumns, ColumnBase | None] | None:
-        """The nodes as a table, and the potentials that its columns have in common; None where they are none."""
-        if self.base.cardinality.max(initial=0) > MOST_STATES:
-            return None
-        columns = SampleColumns.of(self.base.cardinality, self.spaces)
-        return None if columns is None else (columns, ColumnBase.of(self.base, columns))
-
-    @cached_property
-    def _conditionals(self) -> AbstractConditionals:
-        trained = frozen(self.trained, bool)
-        if self._columns is None:
-            return CellConditionals(self.base, self.states, trained)
-        return ColumnConditionals(self.base, *self._columns, self.states, trained)
+    def edges(self) -> EdgeTables:
+        """Return the chosen, with the places of their weights."""
+        return EdgeTables(self.spaces, self.chosen)
 
     def _split(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The weights of the base, and the flat tables of the chosen edges."""
+        """Return the weights of the base, and the flat tables of the chosen edges."""
         return point[: self.n_base], self.edges.tables(point[self.n_base :])

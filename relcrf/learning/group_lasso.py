@@ -13,7 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, Found, Objective, State, is_curved
+from relcrf.columns.offsets import offsets
+from relcrf.learning.lbfgs import ROUNDING, AbstractGrowing, AnyState, Found, Objective, State, is_curved
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,11 @@ class Groups:
 
     start: np.ndarray
     strength: np.ndarray
+
+    @classmethod
+    def of(cls, sizes: np.ndarray, strength: np.ndarray) -> Groups:
+        """Return groups of some sizes, shape (n_groups,)."""
+        return cls(offsets(sizes), strength)
 
     @cached_property
     def sizes(self) -> np.ndarray:
@@ -76,7 +82,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class GroupLasso(AbstractMinimiser):
+class GroupLasso(AbstractGrowing):
     """Minimises `f(w) + sum over groups of strength |w_g|`; the objective that its methods take is f, with its gradient.
 
     In its states, `value` has the penalty in it and `gradient` has not; `gradient_norm` is the largest of `Groups.violations`,
@@ -106,30 +112,18 @@ class GroupLasso(AbstractMinimiser):
     decrease: float = 1e-4
     max_evaluations: int = 20
 
+    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
+        return float(self.groups.violations(point, gradient).max(initial=0.0))
+
     def start(self, objective: Objective, point: np.ndarray) -> State:
         value, gradient = objective(point)
-        state = State(point, value + self.groups.penalty(point), gradient, 0.0, (), (), self.scale)
-        return replace(state, gradient_norm=self._largest(point, gradient))
+        norm = self.norm(point, gradient)
+        return State(point, value + self.groups.penalty(point), gradient, norm, (), (), self.scale)
 
-    def grown(self, state: State, gradient: np.ndarray) -> State:
-        """Starts anew with more weights, at 0, and the curvature that is known of those there were.
+    def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
+        return replace(super().grown(state, gradient), first_gradient=state.first_gradient)
 
-        Args:
-            state: any state of shorter points, at whose end the new weights are put.
-            gradient: of the smooth part in the new weights, shape (n_new,).
-        """
-        more = (0, len(gradient))
-        longer = replace(
-            state,
-            point=np.pad(state.point, more),
-            gradient=np.concatenate((state.gradient, gradient)),
-            steps=tuple(np.pad(step, more) for step in state.steps),
-            changes=tuple(np.pad(change, more) for change in state.changes),
-            status="running",
-        )
-        return replace(longer, gradient_norm=self._largest(longer.point, longer.gradient))
-
-    def step(self, objective: Objective, state: State) -> State:
+    def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
         if state.status != "running":
             return state
@@ -150,7 +144,7 @@ class GroupLasso(AbstractMinimiser):
                 point=point,
                 value=value,
                 gradient=gradient,
-                gradient_norm=self._largest(point, gradient),
+                gradient_norm=self.norm(point, gradient),
                 steps=steps,
                 changes=changes,
                 iteration=state.iteration + 1,
@@ -162,9 +156,6 @@ class GroupLasso(AbstractMinimiser):
     def _metric(self) -> np.ndarray:
         """The diagonal with one value a group, as shrinking groups needs it."""
         return self.groups.spread(self.groups.totals(self.diagonal) / self.groups.sizes)
-
-    def _largest(self, point: np.ndarray, gradient: np.ndarray) -> float:
-        return float(self.groups.violations(point, gradient).max(initial=0.0))
 
     def _minimum(self, model: _Quadratic, state: State) -> np.ndarray:
         """Where the model of the function at a state is the least, to `exactness`: accelerated proximal descent."""
@@ -182,7 +173,7 @@ class GroupLasso(AbstractMinimiser):
             ahead = following + (momentum - 1.0) / faster * (following - point)
             point, momentum = following, faster
             slope = state.gradient + model.product(ahead - state.point)
-            if self._largest(ahead, slope) <= enough:
+            if self.norm(ahead, slope) <= enough:
                 break
         return point
 
@@ -200,7 +191,7 @@ class GroupLasso(AbstractMinimiser):
                     return point, value, gradient, evaluation
                 # Near the minimum the value's rounding hides its decrease; the violations still tell.
                 hidden = abs(value - state.value) <= ROUNDING * abs(state.value)
-                if hidden and self._largest(point, gradient) < state.gradient_norm:
+                if hidden and self.norm(point, gradient) < state.gradient_norm:
                     return point, value, gradient, evaluation
                 excess = value - state.value - length * promised
                 length *= float(np.clip(-0.5 * length * promised / excess, 0.1, 0.5)) if excess > 0.0 else 0.5

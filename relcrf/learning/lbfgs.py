@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 
@@ -24,15 +25,15 @@ ROUNDING = 1e-13
 
 @dataclass(frozen=True)
 class State:
-    """All that the next iteration needs, and what a reader wants to know.
+    """The state of an optimiser: all that its next iteration needs. Learners that need more derive a class of their own.
 
     Args:
         point, gradient: shape (n,). value: the objective there.
         gradient_norm: largest absolute component of what is 0 at the minimum: the gradient, or with L1 the pseudo-gradient.
-        steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,).
+        steps, changes: differences of points and of gradients, oldest first; m arrays of shape (n,). Methods that are not
+            quasi-Newton keep their memory in `steps`.
         first_gradient: the `gradient_norm` at the start, the scale of the stopping rule.
         status: `running`, `converged`, or why it stopped.
-        kept: arrays by name that a learner needs besides to go on.
     """
 
     point: np.ndarray
@@ -45,11 +46,47 @@ class State:
     iteration: int = 0
     evaluations: int = 1
     status: str = "running"
-    kept: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    def to_arrays(self) -> dict[str, np.ndarray]:
+        """Return the state as arrays by name; a field that is a data class itself has an array for each of its fields."""
+        return _to_arrays(self)
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the state from the form of `to_arrays`.
+
+        Raises:
+            KeyError, TypeError, ValueError: the arrays are those of another class.
+        """
+        state: Self = _from_arrays(cls, arrays)
+        return state
 
 
-def judged(state: State, tolerance: float, max_iterations: int) -> State:
-    """With a status that says why it ends, where it does; see `AbstractMinimiser`."""
+AnyState = TypeVar("AnyState", bound=State)
+
+
+def _to_arrays(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    out: dict[str, np.ndarray] = {}
+    for one in fields(value):
+        part = getattr(value, one.name)
+        name = prefix + one.name
+        out |= _to_arrays(part, f"{name}.") if is_dataclass(part) else {name: np.asarray(part)}
+    return out
+
+
+def _from_arrays(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
+    values: dict[str, Any] = {}
+    for name, of in get_type_hints(kind).items():
+        if is_dataclass(of):
+            values[name] = _from_arrays(of, arrays, f"{prefix}{name}.")
+        else:
+            array = arrays[prefix + name]
+            values[name] = array if of is np.ndarray else tuple(array) if get_origin(of) is tuple else of(array.item())
+    return kind(**values)
+
+
+def judged(state: AnyState, tolerance: float, max_iterations: int) -> AnyState:
+    """Return the state with a status that says why it ends, where it does; see `AbstractMinimiser`."""
     if not np.isfinite([state.value, state.gradient_norm]).all():
         return replace(state, status="diverged")
     if state.gradient_norm <= tolerance * max(state.first_gradient, 1e-12):
@@ -72,28 +109,57 @@ class AbstractMinimiser(ABC):
 
     @abstractmethod
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        """The state before the first iteration."""
+        """Return the state before the first iteration."""
 
     @abstractmethod
-    def step(self, objective: Objective, state: State) -> State:
-        """One iteration, or the word that there is to be no more."""
+    def step(self, objective: Objective, state: AnyState) -> AnyState:
+        """Make one iteration, or set the status that there is to be no more."""
 
     def minimise(
-        self, objective: Objective, state: State, observe: Callable[[State], None] = lambda state: None
-    ) -> State:
-        """Iterates until the status is no longer `running`; `observe` sees the state after each iteration."""
+        self, objective: Objective, state: AnyState, observe: Callable[[AnyState], None] = lambda state: None
+    ) -> AnyState:
+        """Iterate until the status is no longer `running`; `observe` receives the state after each iteration."""
         while state.status == "running":
             state = self.step(objective, state)
             observe(state)
         return state
 
-    def judged(self, state: State) -> State:
-        """With a status that says why it ends, where it does."""
+    def judged(self, state: AnyState) -> AnyState:
+        """Return the state with a status that says why it ends, where it does."""
         return judged(state, self.tolerance, self.max_iterations)
 
 
+class AbstractGrowing(AbstractMinimiser):
+    """A minimiser whose objective may get more weights on the way."""
+
+    @abstractmethod
+    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
+        """Return what `State.gradient_norm` is at a point."""
+
+    def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
+        """Return the state with more weights, at 0, and what is known of the curvature of those there were.
+
+        The scale of the stopping rule stays where it is the larger one, so that the end is as exact whenever weights join.
+
+        Args:
+            state: a state of shorter points; the new weights are put at their end.
+            gradient: of the smooth part in the new weights, shape (n_new,).
+        """
+        more = (0, len(gradient))
+        longer = replace(
+            state,
+            point=np.pad(state.point, more),
+            gradient=np.concatenate((state.gradient, gradient)),
+            steps=tuple(np.pad(step, more) for step in state.steps),
+            changes=tuple(np.pad(change, more) for change in state.changes),
+            status="running",
+        )
+        norm = self.norm(longer.point, longer.gradient)
+        return replace(longer, gradient_norm=norm, first_gradient=max(norm, state.first_gradient))
+
+
 @dataclass(frozen=True)
-class AbstractQuasiNewton(AbstractMinimiser):
+class AbstractQuasiNewton(AbstractGrowing):
     """The iteration that is common to limited-memory quasi-Newton methods.
 
     Args:
@@ -125,12 +191,15 @@ class AbstractQuasiNewton(AbstractMinimiser):
     ) -> Found | None:
         """A lower point along the direction, whose first trial has length `first`; None where it has found none."""
 
+    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
+        return float(np.abs(self.steepest(point, gradient)).max(initial=0.0))
+
     def start(self, objective: Objective, point: np.ndarray) -> State:
         value, gradient = objective(point)
-        largest = _largest(self.steepest(point, gradient))
-        return State(point, value, gradient, largest, (), (), largest)
+        norm = self.norm(point, gradient)
+        return State(point, value, gradient, norm, (), (), norm)
 
-    def step(self, objective: Objective, state: State) -> State:
+    def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
         if state.status != "running":
             return state
@@ -159,7 +228,7 @@ class AbstractQuasiNewton(AbstractMinimiser):
             point=point,
             value=value,
             gradient=gradient,
-            gradient_norm=_largest(self.steepest(point, gradient)),
+            gradient_norm=self.norm(point, gradient),
             steps=steps,
             changes=changes,
             iteration=state.iteration + 1,
@@ -184,10 +253,6 @@ class Lbfgs(AbstractQuasiNewton):
         self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
     ) -> Found | None:
         return self.line_search(objective, state, direction, float(direction @ steepest), first)
-
-
-def _largest(gradient: np.ndarray) -> float:
-    return float(np.abs(gradient).max(initial=0.0))
 
 
 def is_curved(step: np.ndarray, change: np.ndarray) -> bool:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.graph.candidates import Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Space
 from relcrf.kernels import conditionals
@@ -63,16 +62,6 @@ class Literals:
             len(variables),
             tuple(placed),
         )
-
-    @property
-    def sides(self) -> tuple[tuple[Side, ...], ...]:
-        """Of each space."""
-        return tuple(space.sides for space in self.spaces)
-
-    @property
-    def n_samples(self) -> tuple[int, ...]:
-        """Of each space."""
-        return tuple(space.n_samples for space in self.spaces)
 
     @property
     def n_nodes(self) -> int:

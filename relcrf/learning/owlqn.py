@@ -9,13 +9,14 @@ scales want the `inverse_diagonal`: with it 83 iterations, without it 629 (the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from relcrf.learning.lbfgs import (
     ROUNDING,
     AbstractQuasiNewton,
+    AnyState,
     Found,
     Objective,
     State,
@@ -45,26 +46,8 @@ class Owlqn(AbstractQuasiNewton):
     def start(self, objective: Objective, point: np.ndarray) -> State:
         return super().start(self._penalised(objective), point)
 
-    def step(self, objective: Objective, state: State) -> State:
+    def step(self, objective: Objective, state: AnyState) -> AnyState:
         return super().step(self._penalised(objective), state)
-
-    def grown(self, state: State, objective: Objective, point: np.ndarray) -> State:
-        """Starts anew at a longer point, with the curvature that is known of the weights there were.
-
-        Their scale of the stopping rule stays too where it is the larger one, so that all starts are equally exact.
-
-        Args:
-            state: any state of shorter points, at whose end the new weights are put.
-            point: shape (n,), as `l1` and `inverse_diagonal` of this optimiser.
-        """
-        fresh = self.start(objective, point)
-        more = (0, len(point) - len(state.point))
-        return replace(
-            fresh,
-            steps=tuple(np.pad(step, more) for step in state.steps),
-            changes=tuple(np.pad(change, more) for change in state.changes),
-            first_gradient=max(fresh.first_gradient, state.first_gradient),
-        )
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return pseudo_gradient(point, gradient, self.l1)

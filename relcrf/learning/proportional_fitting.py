@@ -28,7 +28,7 @@ from relcrf.graph.entries import entries_of
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.parts import component_of
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, Objective, State
+from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, AnyState, Objective, State
 
 GROWTH = 1.5
 """By which steps grow where the value falls."""
@@ -130,6 +130,8 @@ class Tables:
 class ProportionalFitting(AbstractMinimiser):
     """Minimises `log Z(w) - target . w`; an iteration goes through all tables once.
 
+    The `steps` of its states hold one array, the pace of each round.
+
     Args:
         target: the counts that are to be matched, one a weight; of weights that do not move, any.
         tolerance, max_iterations: see `AbstractMinimiser`. Converged, too, where the counts differ by no more than rounding.
@@ -143,15 +145,15 @@ class ProportionalFitting(AbstractMinimiser):
     def start(self, objective: Objective, point: np.ndarray) -> State:
         value, gradient = objective(point)
         largest = _largest(gradient)
-        return State(point, value, gradient, largest, (), (), largest, kept={"pace": np.ones(len(self.tables.rounds))})
+        return State(point, value, gradient, largest, (np.ones(len(self.tables.rounds)),), (), largest)
 
-    def step(self, objective: Objective, state: State) -> State:
+    def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
         if state.status != "running":
             return state
         if state.gradient_norm <= ROUNDING * self.tables.n_factors.max(initial=0.0):
             return replace(state, status="converged")
-        pace = state.kept["pace"].copy()
+        pace = state.steps[0].copy()
         for number, (tables, most) in enumerate(self.tables.rounds):
             place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
             exponent = np.repeat(most, self.tables.size[tables])
@@ -167,10 +169,10 @@ class ProportionalFitting(AbstractMinimiser):
             state,
             gradient_norm=_largest(state.gradient),
             iteration=state.iteration + 1,
-            kept={"pace": pace},
+            steps=(pace,),
         )
 
-    def _moved(self, objective: Objective, state: State, place: np.ndarray, step: np.ndarray) -> State:
+    def _moved(self, objective: Objective, state: AnyState, place: np.ndarray, step: np.ndarray) -> AnyState:
         point = state.point.copy()
         point[place] += step
         value, gradient = objective(point)

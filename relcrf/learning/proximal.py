@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from relcrf.learning.lbfgs import AbstractMinimiser, Objective, State
+from relcrf.learning.lbfgs import AbstractGrowing, AnyState, Objective, State
 from relcrf.learning.owlqn import pseudo_gradient
 
 
 @dataclass(frozen=True)
-class Proximal(AbstractMinimiser):
+class Proximal(AbstractGrowing):
     """Goes to where `f'(w) + l1 sign(w)` is 0 as far as L1 can make it so, and never looks at the value of f.
 
     A weight's rate falls with the squares of the pseudo-gradients that it has seen. Near a minimum these become small and the
@@ -37,17 +37,15 @@ class Proximal(AbstractMinimiser):
     momentum: float = 0.9
     l1: np.ndarray = field(kw_only=True)
 
+    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
+        return float(np.abs(pseudo_gradient(point, gradient, self.l1)).max(initial=0.0))
+
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        value, gradient, norm = self._at(objective, point)
+        value, gradient = self._penalised(objective, point)
+        norm = self.norm(point, gradient)
         return State(point, value, gradient, norm, (np.zeros(len(point)), np.zeros(len(point))), (), norm)
 
-    def grown(self, state: State, objective: Objective, point: np.ndarray) -> State:
-        """Starts anew at a longer point, with the rates of the weights there were; see `Owlqn.grown`."""
-        fresh = self.start(objective, point)
-        steps = tuple(np.pad(step, (0, len(point) - len(state.point))) for step in state.steps)
-        return replace(fresh, steps=steps, first_gradient=max(fresh.first_gradient, state.first_gradient))
-
-    def step(self, objective: Objective, state: State) -> State:
+    def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
         if state.status != "running":
             return state
@@ -59,20 +57,19 @@ class Proximal(AbstractMinimiser):
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
         ahead = state.point - rate * state.gradient + momentum * last
         point = ahead - np.clip(ahead, -rate * self.l1, rate * self.l1)
-        value, gradient, norm = self._at(objective, point)
+        value, gradient = self._penalised(objective, point)
         return replace(
             state,
             point=point,
             value=value,
             gradient=gradient,
-            gradient_norm=norm,
+            gradient_norm=self.norm(point, gradient),
             steps=(squares, point - state.point),
             iteration=state.iteration + 1,
             evaluations=state.evaluations + 1,
         )
 
-    def _at(self, objective: Objective, point: np.ndarray) -> tuple[float, np.ndarray, float]:
-        """The whole value, the gradient of f, and the largest component of the pseudo-gradient."""
+    def _penalised(self, objective: Objective, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the whole value, and the gradient of f."""
         value, gradient = objective(point)
-        largest = np.abs(pseudo_gradient(point, gradient, self.l1)).max(initial=0.0)
-        return value + float(self.l1 @ np.abs(point)), gradient, float(largest)
+        return value + float(self.l1 @ np.abs(point)), gradient

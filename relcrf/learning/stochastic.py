@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.learning.lbfgs import Objective, State, judged
+from relcrf.learning.lbfgs import AnyState, Objective, State, judged
 
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 """Value and gradient at a point of shape (n,), of the examples whose numbers are the second argument: a mean over them, to which
@@ -107,7 +107,7 @@ class AbstractStochastic(ABC):
         state = State(point, value, gradient, norm, self.remember(point), (), norm, evaluations=self.n_batches)
         return judged(state, self.tolerance, self.max_iterations)
 
-    def step(self, evaluate: BatchObjective, state: State) -> State:
+    def step(self, evaluate: BatchObjective, state: AnyState) -> AnyState:
         """One pass.
 
         Where a value, a gradient or a weight is not finite, the status is `diverged`: point and memory are those before the
@@ -144,13 +144,13 @@ class AbstractStochastic(ABC):
         return judged(state, self.tolerance, self.max_iterations)
 
     def minimise(
-        self, evaluate: BatchObjective, state: State, judge: Callable[[State], State] = lambda state: state
-    ) -> State:
+        self, evaluate: BatchObjective, state: AnyState, judge: Callable[[AnyState], AnyState] = lambda state: state
+    ) -> AnyState:
         """Makes passes until the status is no longer `running`.
 
         Args:
-            judge: sees the state after each pass and gives the one to go on with: it may keep what it needs in `kept`, which
-                goes with the state, and end the run with a status of its own, such as `stopped early`.
+            judge: receives the state after each pass and returns the one to continue with: it may set fields of a derived
+                class, and end the run with a status of its own, such as `stopped early`.
         """
         while state.status == "running":
             state = judge(self.step(evaluate, state))

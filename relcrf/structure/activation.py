@@ -1,46 +1,50 @@
-"""Which candidate edges join a model next: the best of all, or of a few that are tested.
+"""Activations: which candidates join a model next, the best of all or of a few that are tested.
 
-Source: Chaabene & Huang: edge grafting, best choice with a reservoir, first hit.
+Source: Chaabene & Huang: edge grafting, best choice with a reservoir, first hit; Perkins, Lacker & Theiler, Grafting (2003).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.graph.candidates import CandidateSet
 from relcrf.structure.edge_queue import EdgeQueue
-from relcrf.structure.edge_tests import EdgeTests
+from relcrf.structure.scores import CandidateTests
 
 
 @dataclass(frozen=True, eq=False)
 class Activated:
-    """Edges that join.
+    """Candidates that join.
 
     Args:
-        pairs: their numbers, the steepest first.
+        joining: the candidates. gradient: of their weights, one candidate after the other, shape (n_weights,).
         queue: without them.
-        tests: how many edges were tested.
-        done: nothing joins, and nothing is left that would be worth a look before the weights have moved.
+        done: nothing joins, and nothing is left that would be worth a test before the weights have moved.
+        tests: how many candidates were tested.
+        opened: which weights of the chosen, and then of these, have joined, bool; None opens all of these.
     """
 
-    pairs: np.ndarray
+    joining: CandidateSet
+    gradient: np.ndarray
     queue: EdgeQueue
-    tests: int
     done: bool
+    tests: int = 0
+    opened: np.ndarray | None = None
 
 
 class AbstractActivation(ABC):
-    """A way to choose edges."""
+    """A way to choose candidates."""
 
     @abstractmethod
-    def choose(self, tests: EdgeTests, queue: EdgeQueue) -> Activated:
-        """The edges that join a model at a point."""
+    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+        """Return the candidates that join a model at a point."""
 
 
 @dataclass(frozen=True)
-class EveryEdge(AbstractActivation):
+class Top(AbstractActivation):
     """Tests all edges that are not in the model, and takes the best that pass: edge grafting. The queue stays as it is.
 
     Args:
@@ -51,7 +55,7 @@ class EveryEdge(AbstractActivation):
     most: int
     least: float = 1.0
 
-    def choose(self, tests: EdgeTests, queue: EdgeQueue) -> Activated:
+    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
         best, ratios, n_tests = np.empty(0, dtype=np.int64), np.empty(0), 0
         for pairs in tests.every():
             found = tests.ratios(pairs)
@@ -60,7 +64,54 @@ class EveryEdge(AbstractActivation):
             best, ratios = np.concatenate((best, pairs[passing])), np.concatenate((ratios, found[passing]))
             order = np.argsort(-ratios, kind="stable")[: self.most]
             best, ratios = best[order], ratios[order]
-        return Activated(best, queue, n_tests, done=not len(best) and not tests.late())
+        return _activated(tests, best, queue, n_tests, done=not len(best) and not tests.late())
+
+
+@dataclass(frozen=True)
+class TopWeights(AbstractActivation):
+    """Takes the single weights with the largest gradients of all that have not joined; an edge joins with its first one.
+
+    A weight's ratio is `|gradient| / l1`. The penalty must have each weight as a group of its own.
+
+    Args:
+        most: how many weights join at a time.
+        least: the ratio above which a weight passes.
+    """
+
+    most: int
+    least: float = 1.0
+
+    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+        model = tests.edges
+        sizes = np.diff(model.weight_start(model.chosen))
+        l1 = np.repeat(np.array(tests.l1)[model.chosen.space], sizes)
+        closed = np.flatnonzero(~tests.opened)
+        closed_ratio = np.abs(tests.slope[model.n_base :][closed]) / l1[closed]
+        number, weight, ratio, n_tests = self._best(tests)
+        every = np.concatenate((closed_ratio, ratio))
+        best = np.argsort(-every, kind="stable")[: self.most]
+        best = best[every[best] > self.least]
+        old, new = closed[best[best < len(closed)]], best[best >= len(closed)] - len(closed)
+        pairs, of_new = np.unique(number[new], return_inverse=True)
+        found = _activated(tests, pairs, queue, n_tests, done=not len(best) and not tests.late())
+        start = model.weight_start(found.joining)
+        opened = np.concatenate((tests.opened, np.zeros(start[-1], dtype=bool)))
+        opened[old] = True
+        opened[len(tests.opened) + start[of_new] + weight[new]] = True
+        return replace(found, opened=opened)
+
+    def _best(self, tests: CandidateTests) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+        """Return, of edges that are not chosen, the best weights: edge, index in it and ratio; and the number of edges."""
+        numbers, weights, ratios, n_tests = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), 0
+        for pairs in tests.every():
+            place, weight, ratio = tests.weight_ratios(pairs)
+            n_tests += len(pairs)
+            passing = ratio > self.least
+            numbers = np.concatenate((numbers, pairs[place[passing]]))
+            weights, ratios = np.concatenate((weights, weight[passing])), np.concatenate((ratios, ratio[passing]))
+            order = np.argsort(-ratios, kind="stable")[: self.most]
+            numbers, weights, ratios = numbers[order], weights[order], ratios[order]
+        return numbers, weights, ratios, n_tests
 
 
 @dataclass(frozen=True)
@@ -82,10 +133,10 @@ class BestChoice(AbstractActivation):
     reservoir: int
     tests: int
 
-    def choose(self, tests: EdgeTests, queue: EdgeQueue) -> Activated:
-        if queue.is_empty:
-            queue = queue.reopened()
-        pairs, _, queue = queue.taken(self.tests)
+    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+        if queue.is_empty(tests.numbers):
+            queue = queue.reopened(tests.numbers)
+        pairs, _, queue = queue.taken(self.tests, tests.numbers)
         pairs = pairs[tests.new(pairs)]
         ratios = tests.ratios(pairs)
         order = np.argsort(-ratios, kind="stable")
@@ -97,8 +148,8 @@ class BestChoice(AbstractActivation):
             joining = int((held >= min(threshold, held[0])).sum())
         left = order[joining:n_held]
         queue = queue.joined(pairs[left], 1.0 - ratios[left]).failing(pairs[out], 1.0 - ratios[out])
-        done = not joining and queue.seen_all and not queue.holds_passed
-        return Activated(pairs[order[:joining]], queue, len(pairs), done)
+        done = not joining and queue.seen_all(tests.numbers) and not queue.holds_passed
+        return _activated(tests, pairs[order[:joining]], queue, len(pairs), done=done)
 
 
 @dataclass(frozen=True)
@@ -113,12 +164,12 @@ class FirstHit(AbstractActivation):
     tests: int
     batch: int = 64
 
-    def choose(self, tests: EdgeTests, queue: EdgeQueue) -> Activated:
-        if queue.is_empty:
-            queue = queue.reopened()
+    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+        if queue.is_empty(tests.numbers):
+            queue = queue.reopened(tests.numbers)
         n_tests, size = 0, self.batch
-        while n_tests < self.tests and not queue.is_empty:
-            pairs, priority, queue = queue.taken(min(size, self.tests - n_tests))
+        while n_tests < self.tests and not queue.is_empty(tests.numbers):
+            pairs, priority, queue = queue.taken(min(size, self.tests - n_tests), tests.numbers)
             new = tests.new(pairs)
             pairs, priority = pairs[new], priority[new]
             ratios = tests.ratios(pairs)
@@ -128,5 +179,10 @@ class FirstHit(AbstractActivation):
             n_tests, size = n_tests + min(failed + 1, len(pairs)), 2 * size
             if len(hits):
                 queue = queue.joined(pairs[failed + 1 :], priority[failed + 1 :])
-                return Activated(pairs[failed : failed + 1], queue, n_tests, done=False)
-        return Activated(np.empty(0, dtype=np.int64), queue, n_tests, done=queue.seen_all)
+                return _activated(tests, pairs[failed : failed + 1], queue, n_tests, done=False)
+        return _activated(tests, np.empty(0, dtype=np.int64), queue, n_tests, done=queue.seen_all(tests.numbers))
+
+
+def _activated(tests: CandidateTests, pairs: np.ndarray, queue: EdgeQueue, n_tests: int, *, done: bool) -> Activated:
+    """Return edges that join, given by number."""
+    return Activated(tests.numbers.chosen(pairs), tests.gradient(pairs), queue, done, n_tests)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.triples import Space
 from relcrf.learning.induced import InducedLikelihood
 
 
@@ -26,13 +24,13 @@ class Worth:
     support: np.ndarray
 
 
-def worth(model: InducedLikelihood, spaces: Sequence[Space], point: np.ndarray) -> Worth:
+def worth(model: InducedLikelihood, point: np.ndarray) -> Worth:
     """What the chosen candidates of a model are worth at some weights."""
     gain, support = np.zeros(len(model.chosen)), np.zeros(len(model.chosen))
     probability = model.residual(point)[1] + model.observed
-    for number, (space, sides) in enumerate(zip(spaces, model.sides, strict=True)):
-        places = model.chosen.places(number)
-        *cells, which = space.placed(sides).cells(model.chosen.pairs(places))
+    for number, space in enumerate(model.spaces):
+        places, sides = model.chosen.places(number), space.sides
+        *cells, which = space.cells(model.chosen.pairs(places))
         literals = [side.variable[cell] for side, cell in zip(sides, cells, strict=True)]
         holds = [model.holds[literal] for literal in literals]
         support[places] = np.bincount(which, reduce(np.multiply, holds), minlength=len(places))

@@ -1,120 +1,230 @@
-"""Learning with candidates that join the model a few at a time.
+"""Contrastive feature induction: the candidates along which the objective is steepest, from errors and signals of literals.
 
 Source: Lao & Zhu, Contrastive Feature Induction for Efficient Structure Learning of Conditional Random Fields (2014),
-section 3; Perkins, Lacker & Theiler, Grafting (2003).
+equations 13 and 14; Grafting: Perkins, Lacker & Theiler (2003).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Generic
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from relcrf.graph.triples import Space
-from relcrf.learning.induced import Chosen
-from relcrf.learning.lbfgs import Objective, State
-from relcrf.learning.likelihood import penalised
-from relcrf.learning.owlqn import Owlqn
-from relcrf.learning.proximal import Proximal
-from relcrf.structure.candidate_scores import AbstractScorer, Growing
-from relcrf.structure.held_out_labels import judged_by_held_out
+from relcrf.columns.offsets import offsets
+from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side
+from relcrf.graph.triples import Composites, TripleSpace
+from relcrf.kernels.induction import Sparse, all_products, top_products
+from relcrf.learning.histogram import Histogram
+from relcrf.learning.induced import AbstractInduced
+from relcrf.structure.activation import AbstractActivation, Activated
+from relcrf.structure.edge_queue import EdgeQueue
+from relcrf.structure.scores import CandidateTests
+
+BIN_EDGES = np.round(np.linspace(-1.0, 1.0, 101), 2)
+"""Bins of histograms: errors and signals are differences of probabilities."""
 
 
 @dataclass(frozen=True)
-class Strengths:
-    """Penalties: of each weight of the base, shape (n_base,), and of the candidates of each space.
+class Induced(AbstractActivation):
+    """Takes the candidates with the largest gradients beyond their l1, from the errors and the signals of literals.
+
+    A literal's error is its probability less whether it holds; its signal is whether it holds, less how often it does among the
+    samples of its key. The gradient of a pair is `sum over samples of signal_A error_B + error_A signal_B` where the errors
+    of each key add up to 0, as they do once the weights of single literals have converged without a penalty. So only
+    samples count in which one literal has a large error and the other a large signal, and the rest is left out.
+
+    A pair that stands in the model is a composite literal, which a third one may join (equation 14): a triple's gradient is
+    `sum over samples of error_AB x_C + x_AB error_C`. Here whether a literal holds is its own signal, with no mean taken off:
+    the errors of a composite add up to the gradient of its pair, which a penalty keeps from 0; and a conjunction is seldom
+    true, so that it has fewer large entries without its mean. With thresholds of 0 that is exact at any weights.
 
     Args:
-        learned: which weights of the base learning may move, bool.
+        most: how many join at a time.
+        least_error, least_signal: what is no larger is left out. With both 0 nothing is, and gradients are exact.
+        exhaustive: as dense products, all that there are; thresholds do not act.
     """
 
-    base_l1: np.ndarray
-    base_l2: np.ndarray
-    learned: np.ndarray
-    l1: Sequence[float]
-    l2: Sequence[float]
+    most: int = 50
+    least_error: float = 0.0
+    least_signal: float = 0.0
+    exhaustive: bool = False
+    _signals_known: dict[tuple[int, int | None], tuple[np.ndarray, Sparse, Side]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
-    def of(self, chosen: Chosen) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """L1, L2 and which are learned, of all weights of a model, shape (n_base + n_chosen,)."""
-        l1, l2 = (np.asarray(each, dtype=np.float64)[chosen.space] for each in (self.l1, self.l2))
-        return (
-            np.concatenate((np.where(self.learned, self.base_l1, 0.0), l1)),
-            np.concatenate((self.base_l2, l2)),
-            np.concatenate((self.learned, np.ones(len(chosen), dtype=bool))),
+    def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
+        model = tests.model
+        assert isinstance(model, AbstractInduced)
+        errors, signals = model.errors_and_signals(tests.point)
+        joining, _ = self.best(model, tests.point, errors, signals, tests.l1)
+        gradient = model.candidate_gradient(joining, errors, signals)
+        return Activated(joining, gradient, queue, done=not len(joining))
+
+    def best(
+        self,
+        model: AbstractInduced,
+        point: np.ndarray,
+        errors: np.ndarray,
+        holds: np.ndarray,
+        least: Sequence[float],
+    ) -> tuple[CandidateSet, np.ndarray]:
+        """Return the candidates that are not in the model, by the size of their gradients, and these as they were estimated.
+
+        Args:
+            errors, holds: see `AbstractInduced.errors_and_signals`, at the point.
+            least: for each space what a gradient must be larger than.
+        """
+        places = [model.chosen.places(number) for number in range(len(model.spaces))]
+        standing = [model.chosen.pairs(at[point[model.n_base + at] != 0.0]) for at in places]
+        found, gradients = [], []
+        for number, space in enumerate(model.spaces):
+            known = model.chosen.pairs(places[number])
+            n = self.most + len(known)
+            if isinstance(space, TripleSpace):
+                grown = [space.grown(k, standing) for k in range(3)]
+                first, second, gradient = self._of_triples(model, space, grown, errors, holds, least[number], n)
+            else:
+                first, second, gradient = self._of_pairs(space, errors, holds, least[number], n)
+            width = np.int64(space.sides[-1].n_keys)  # keys of pairs are int32, and their products are not
+            new = ~np.isin(first * width + second, known[:, 0] * width + known[:, 1])
+            found.append(np.stack((np.full(int(new.sum()), number), first[new], second[new])))
+            gradients.append(gradient[new])
+        rows = np.concatenate([np.empty((3, 0), dtype=np.int64), *found], axis=1)
+        gradient = np.concatenate([np.empty(0), *gradients])
+        order = np.lexsort((*rows[::-1], -np.abs(gradient)))[: self.most]
+        return CandidateSet(rows[:, order]), gradient[order]
+
+    def histograms(self, model: AbstractInduced, point: np.ndarray) -> dict[str, Histogram]:
+        """Return the histograms `errors` and `signals` of all cells of a model's spaces, with what is beyond the thresholds.
+
+        Args:
+            point: shape (n_base + n_chosen,).
+        """
+        errors, holds = model.errors_and_signals(point)
+        sides = [side for space in model.spaces for side in space.sides]
+        least_error, least_signal = (None, None) if self.exhaustive else (self.least_error, self.least_signal)
+        signals = (holds[side.variable] - key_means(side, holds[side.variable])[side.key] for side in sides)
+        return {
+            "errors": Histogram.of((errors[side.variable] for side in sides), BIN_EDGES, least_error),
+            "signals": Histogram.of(signals, BIN_EDGES, least_signal),
+        }
+
+    def _of_pairs(
+        self,
+        space: PairSpace,
+        errors: np.ndarray,
+        holds: np.ndarray,
+        least: float,
+        n: int,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The keys of the best candidates of a space, those in the model among them, and their gradients."""
+        relation, sides = int(space.relation), space.sides
+        if self.exhaustive:
+            a, b, c, d = (
+                _table(side, values[side.variable], space.n_samples) for side in sides for values in (errors, holds)
+            )
+            return all_products(a, b, c, d, relation, least, n)
+        (error, signal), (other_error, other_signal) = (
+            (self._errors(side, errors, n_samples), self._signals(side, holds, n_samples))
+            for side, n_samples in zip(sides, (None, space.n_samples), strict=True)
         )
+        return top_products(error, signal, other_error, other_signal, relation, least, n)
+
+    def _of_triples(
+        self,
+        model: AbstractInduced,
+        space: TripleSpace,
+        grown: Sequence[np.ndarray],
+        errors: np.ndarray,
+        holds: np.ndarray,
+        least: float,
+        n: int,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The same of triples that grow from pairs: a composite and a literal each, whichever of the three that is.
+
+        Args:
+            grown: for each of the three literals the composites of the two others, as pairs of their keys, shape (n, 2).
+        """
+        thresholds = (0.0, 0.0) if self.exhaustive else (self.least_error, self.least_signal)
+        found, gradients = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+        for k, pairs in enumerate(grown):
+            if not len(pairs):
+                continue
+            one, other = (side for place, side in enumerate(space.sides) if place != k)
+            made = Composites.of(one, other, space.n_samples, pairs, len(holds))
+            values = model.of_composites(made, errors, holds)
+            error, signal = _both(made.side, *values, thresholds, None)
+            third_error, third_signal = _both(space.sides[k].by_sample, *values, thresholds, space.n_samples)
+            a, b, gradient = top_products(
+                error, signal, third_error, third_signal, KeyRelation.ANY, least, n, space.limits(k, pairs)
+            )
+            found.append(space.numbered(np.insert(pairs[a], k, b, axis=1)))
+            gradients.append(gradient)
+        return _once(np.concatenate(found), np.concatenate(gradients))
+
+    def _errors(self, side: Side, errors: np.ndarray, n_samples: int | None) -> Sparse:
+        """The large errors of a side, by key, or by sample where their number is given."""
+        cells = side if n_samples is None else side.by_sample
+        return _large(cells, errors[cells.variable], self.least_error, n_samples)
+
+    def _signals(self, side: Side, holds: np.ndarray, n_samples: int | None) -> Sparse:
+        """The large signals of a side, likewise. Those of labels stay the same from round to round, and are kept."""
+        known = self._signals_known.get((id(side), n_samples))
+        if known is not None and known[0] is holds:
+            return known[1]
+        cells, means = side, key_means(side, holds[side.variable])
+        key = side.key
+        if n_samples is not None:
+            cells = side.by_sample
+            key = cells.sample
+        found = _large(cells, holds[cells.variable] - means[key], self.least_signal, n_samples)
+        self._signals_known[id(side), n_samples] = holds, found, side
+        return found
 
 
-@dataclass(frozen=True)
-class Induction(Generic[Growing]):
-    """Rounds of choosing candidates and of moving the weights.
+def _once(pairs: np.ndarray, gradient: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Candidates that may stand several times, shape (n, 2), each once with the largest of its gradients."""
+    order = np.lexsort((-np.abs(gradient), pairs[:, 1], pairs[:, 0]))
+    pairs, gradient = pairs[order], gradient[order]
+    new = np.ones(len(pairs), dtype=bool)
+    new[1:] = (pairs[1:] != pairs[:-1]).any(axis=1)
+    return pairs[new, 0], pairs[new, 1], gradient[new]
 
-    The optimiser's state keeps what a run needs to go on: `chosen`, the candidates of the last weights; `settled`, whether
-    none was left when it was last asked for; and what `judged_by_held_out` keeps.
+
+def _table(side: Side, values: np.ndarray, n_samples: int) -> np.ndarray:
+    """The cells of a side as a dense matrix, shape (n_samples, n_keys)."""
+    out = np.zeros((n_samples, side.n_keys))
+    out[side.sample, side.key] = values
+    return out
+
+
+def key_means(side: Side, values: np.ndarray) -> np.ndarray:
+    """The mean of the values of each key's cells, shape (n_keys,)."""
+    sizes = np.diff(side.start)
+    totals = np.add.reduceat(np.append(values, values.dtype.type(0)), np.minimum(side.start[:-1], len(values)))
+    means = np.divide(totals, sizes, where=sizes > 0, out=np.zeros(len(sizes)))
+    return means.astype(values.dtype)
+
+
+def _both(
+    cells: Side, errors: np.ndarray, holds: np.ndarray, least: tuple[float, float], n_rows: int | None
+) -> tuple[Sparse, Sparse]:
+    """The large errors of some cells, and where their literals hold."""
+    return (
+        _large(cells, errors[cells.variable], least[0], n_rows),
+        _large(cells, holds[cells.variable], least[1], n_rows),
+    )
+
+
+def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) -> Sparse:
+    """The cells with larger values than the least, as a matrix.
 
     Args:
-        model: with nothing chosen.
-        spaces: of it.
-        batch: how many candidates join in a round; None chooses no more than there are to begin with.
-        steps: iterations of the optimiser in a round.
-        patience: see `judged_by_held_out`.
+        n_rows: how many rows it has at least; rows beyond the cells' are empty.
     """
-
-    model: Growing
-    spaces: tuple[Space, ...]
-    scorer: AbstractScorer[Growing]
-    strengths: Strengths
-    batch: int | None = 50
-    steps: int = 1
-    patience: int = 5
-    tolerance: float = 1e-4
-    max_iterations: int = 500
-
-    def begin(self, point: np.ndarray, chosen: Chosen) -> State:
-        """Before the first round, at weights of the base and of what is chosen already."""
-        optimiser, objective = self._problem(chosen)
-        kept = {"chosen": chosen.rows, "settled": np.array(self.batch is None)}
-        return replace(optimiser.start(objective, point), kept=kept)
-
-    def run(self, state: State, observe: Callable[[State], None] = lambda state: None) -> State:
-        """Goes on to the end; `observe` sees the state after each round."""
-        while state.status == "running":
-            state = judged_by_held_out(self._round(state), self.model.held_out(), self.patience)
-            observe(state)
-        return state
-
-    def _round(self, state: State) -> State:
-        """Chooses, unless none was left, and moves the weights; at the minimum it looks for candidates once more."""
-        chosen, settled = Chosen.of(state.kept["chosen"]), bool(state.kept["settled"])
-        if not settled:
-            more = self._choice(state, chosen)
-            settled, chosen = not len(more), chosen.joined(more)
-        optimiser, objective = self._problem(chosen)
-        if len(state.point) < self.model.n_base + len(chosen):
-            point = np.concatenate((state.point, np.zeros(self.model.n_base + len(chosen) - len(state.point))))
-            grown = optimiser.grown(state, objective, point)
-            state = replace(grown, iteration=state.iteration, evaluations=state.evaluations + 1, kept=state.kept)
-        for _ in range(self.steps):
-            if state.status == "running":
-                state = optimiser.step(objective, state)
-        if state.status == "converged" and not (settled and self.batch is None):
-            # At this minimum others may have become worth their penalty.
-            settled = not len(self._choice(state, chosen))
-            state = replace(state, status="converged" if settled else "running")
-        return replace(state, kept={**state.kept, "chosen": chosen.rows, "settled": np.array(settled)})
-
-    def _choice(self, state: State, chosen: Chosen) -> Chosen:
-        assert self.batch is not None
-        found = self.scorer.best(self.model.having(chosen), self.spaces, state.point, self.strengths.l1, self.batch)
-        return found.candidates
-
-    def _problem(self, chosen: Chosen) -> tuple[Owlqn | Proximal, Objective]:
-        model = self.model.having(chosen)
-        l1, l2, learned = self.strengths.of(chosen)
-        if not model.exact_gradient:
-            return Proximal(self.tolerance, self.max_iterations, l1=l1), penalised(model, l2, learned)
-        diagonal = np.sqrt(model.curvature() + l2)
-        inverse = 1.0 / np.maximum(diagonal, 1e-6 * diagonal.max(initial=1e-300))
-        optimiser = Owlqn(self.tolerance, max_iterations=self.max_iterations, inverse_diagonal=inverse, l1=l1)
-        return optimiser, penalised(model, l2, learned)
+    kept = np.abs(values) > least
+    start = offsets(kept)[cells.start].astype(np.int64)
+    if n_rows is not None:
+        start = np.append(start, np.full(n_rows + 1 - len(start), start[-1]))
+    return Sparse(start, cells.sample[kept], values[kept])

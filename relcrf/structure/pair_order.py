@@ -9,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.candidates import KeyRelation, PairSpace
+from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace
 from relcrf.kernels.distinct import distinct
-from relcrf.learning.induced import Chosen
 
 ROUNDS = 4
 """Of the Feistel network; three mix numbers well already (Luby & Rackoff 1988)."""
@@ -22,9 +21,18 @@ class PairNumbers:
     """The pairs of keys of several spaces, numbered space by space; and their keys as *ends*, numbered likewise.
 
     Where the two sides of a space have the same keys, as its relation tells, a key is one end, else each side has its own.
+
+    Args:
+        seed: of the order in which they are searched.
     """
 
     spaces: tuple[PairSpace, ...]
+    seed: int = 0
+
+    @cached_property
+    def order(self) -> Shuffled:
+        """Return the order in which the pairs are searched."""
+        return Shuffled(self.size, self.seed)
 
     @cached_property
     def start(self) -> np.ndarray:
@@ -49,16 +57,16 @@ class PairNumbers:
     def n_ends(self) -> int:
         return int(self._end_start[-1, 0])
 
-    def chosen(self, numbers: np.ndarray) -> Chosen:
+    def chosen(self, numbers: np.ndarray) -> CandidateSet:
         """The pairs of some numbers, shape (n,)."""
         space = np.searchsorted(self.start, numbers, side="right") - 1
         keys = np.empty((len(numbers), 2), dtype=np.int64)
         for number, one in enumerate(self.spaces):
             here = space == number
             keys[here] = _keys(one, numbers[here] - self.start[number])
-        return Chosen(space, keys[:, 0], keys[:, 1])
+        return CandidateSet(np.stack((space, keys[:, 0], keys[:, 1])))
 
-    def numbers(self, chosen: Chosen) -> np.ndarray:
+    def numbers(self, chosen: CandidateSet) -> np.ndarray:
         """The inverse of `chosen`, shape (n,), int64."""
         out = np.empty(len(chosen), dtype=np.int64)
         for number, space in enumerate(self.spaces):

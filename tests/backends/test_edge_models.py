@@ -1,4 +1,4 @@
-"""Chosen edges after learning: on other tables, and as a model file that trains and predicts again."""
+"""CandidateSet edges after learning: on other tables, and as a model file that trains and predicts again."""
 
 import numpy as np
 import pytest

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from graphs import dense_features, random_graph
+from induction import induced
 from traits import TEXT, traits_world
 from triples import TEXT as TRIPLES
 from triples import every_candidate, proposed
@@ -13,14 +14,13 @@ import relcrf
 from relcrf import api
 from relcrf.backends.base import Problem
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import PairSpace
+from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import Role
 from relcrf.graph.scopes import Potentials
 from relcrf.inference.enumeration import Enumeration
 from relcrf.inference.mean_field import MeanField
 from relcrf.learning.contrastive import ContrastiveDivergence, Forces, blocks_by_key
-from relcrf.learning.induced import Chosen, InducedLikelihood
-from relcrf.structure.candidate_scores import Scorer
+from relcrf.learning.induced import InducedLikelihood
 
 
 class World:
@@ -54,7 +54,7 @@ class World:
         self.point = rng.normal(scale=0.4, size=n_base + len(self.chosen))
 
     def model(self, **settings):
-        return ContrastiveDivergence.of(self.base, self.states, self.spaces, **settings).having(self.chosen)
+        return ContrastiveDivergence.of(self.base, self.states, self.spaces, **settings).with_candidates(self.chosen)
 
     def factors(self):
         """Each factor of the expanded graph over free variables: its nodes, its table, and its counts by weight and cell."""
@@ -191,9 +191,11 @@ def test_the_value_is_the_difference_of_two_divergences():
 def test_one_parallel_step_with_all_labels_is_each_variable_given_the_others(seed):
     world = World(seed, 0.0)
     blankets = blanket_graph(world.problem.graph, world.problem.roles, world.problem.states)
-    likelihood = InducedLikelihood.of(blankets, world.states, world.spaces).having(world.chosen)
+    likelihood = InducedLikelihood.of(blankets, world.states, world.spaces).with_candidates(world.chosen)
     model = world.model()
-    np.testing.assert_allclose(model.errors(world.point)[1], likelihood.errors(world.point)[1], atol=1e-10)
+    np.testing.assert_allclose(
+        model.errors_and_signals(world.point)[0], likelihood.errors_and_signals(world.point)[0], atol=1e-10
+    )
     # Taken one at a time, there is nothing between labels: then values and gradients are those of the likelihood, too.
     value, gradient, wanted, wanted_gradient = 0.0, 0.0, *likelihood(world.point)
     for node in range(world.base.n_nodes):
@@ -231,7 +233,7 @@ def test_blocks_are_apart_and_of_one_key():
     at = np.searchsorted(world.base.variables, first.variable)
     assert len({(b, k) for b, k in zip(blocks[at], first.key, strict=True)}) == len(set(blocks[at]))
     np.testing.assert_array_equal(np.unique(blocks), np.arange(blocks.max() + 1))
-    model = ContrastiveDivergence.of(world.base, world.states, world.spaces, 4, blocks).having(world.chosen)
+    model = ContrastiveDivergence.of(world.base, world.states, world.spaces, 4, blocks).with_candidates(world.chosen)
     # Coordinate ascent: as no two of a block act on each other, no sweep makes the product worse.
     values = [replace(model, steps=k).contrast(world.point)[0] for k in (1, 2, 3, 4)]
     assert values[0] > 0.0 and (np.diff(values) > -1e-9).all()
@@ -241,13 +243,13 @@ def test_blocks_are_apart_and_of_one_key():
 def test_the_scorer_finds_the_gradients_of_what_is_not_chosen(settings):
     world = World(3, 0.3)
     model = world.model(**settings)
-    everything = Chosen.everything(world.spaces)
+    everything = CandidateSet.everything(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.only(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
-    _, gradient = model.having(world.chosen.joined(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
+    _, gradient = model.with_candidates(world.chosen.joined(rest))(np.concatenate((world.point, np.zeros(len(rest)))))
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
-    found = Scorer(exhaustive=True).best(model, world.spaces, world.point, [0.02] * len(world.spaces), 10_000)
-    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    found, slopes = induced(model, world.point, [0.02] * len(world.spaces), 10_000, exhaustive=True)
+    got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     assert got.keys() == {key for key, value in wanted.items() if abs(value) > 0.02} and len(got) > 20
     assert all(got[key] == pytest.approx(wanted[key], abs=1e-9) for key in got)
 
@@ -258,10 +260,10 @@ def test_the_scorer_finds_the_gradients_of_triples_that_pairs_propose():
     model = world.model(steps=2)
     wanted = sorted(proposed(model, world.spaces, world.point))
     longer = np.concatenate((world.point, np.zeros(len(wanted))))
-    _, gradient = model.having(world.chosen.joined(Chosen.of(np.array(wanted).T)))(longer)
+    _, gradient = model.with_candidates(world.chosen.joined(CandidateSet(np.array(wanted).T)))(longer)
     least = [np.inf if isinstance(space, PairSpace) else 1e-6 for space in world.spaces]
-    found = Scorer().best(model, world.spaces, world.point, least, 10_000)
-    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    found, slopes = induced(model, world.point, least, 10_000)
+    got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     exact = {row: value for row, value in zip(wanted, gradient[len(world.point) :], strict=True) if abs(value) > 1e-6}
     assert got.keys() == exact.keys() and len(got) > 10
     assert all(got[row] == pytest.approx(exact[row], abs=1e-9) for row in got)

@@ -8,7 +8,7 @@ import pytest
 from relcrf.backends.base import Problem
 from relcrf.backends.pseudo import Blankets
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.candidates import KeyRelation, PairSpace, Side, TableSpace
+from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side, TableSpace
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Keyed, Ones
 from relcrf.graph.reduction import Role
@@ -17,7 +17,7 @@ from relcrf.learning.edge_cells import CellConditionals
 from relcrf.learning.edge_columns import ColumnConditionals
 from relcrf.learning.edge_counts import EdgeCounts
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.induced import Chosen, InducedLikelihood
+from relcrf.learning.induced import InducedLikelihood
 
 N_SAMPLES, N_KEYS = 37, 6
 
@@ -112,10 +112,10 @@ class World:
         self.problem = Problem(graph, roles, self.states, candidates=tuple(spaces))
         self.base = blanket_graph(graph, roles, self.states)
         self.empty = EdgeLikelihood.of(self.base, self.states, tuple(spaces))
-        everything = Chosen.everything(spaces)
+        everything = CandidateSet.everything(spaces)
         order = rng.permutation(len(everything))
         self.chosen, self.rest = (everything.only(part) for part in np.split(order, [len(everything) // 2]))
-        self.model = self.empty.having(self.chosen)
+        self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.5, size=self.model.n_base + self.n_weights(self.chosen))
         self.trained = rng.random(n) < 0.6
 
@@ -154,7 +154,7 @@ def world(request):
 )
 def test_the_layout_is_that_of_the_data(make, layout, shared):
     world = World(make)
-    found = world.model._conditionals
+    found = world.model.conditionals
     assert type(found) is layout
     assert (getattr(found, "shared", None) is not None) == shared
 
@@ -165,11 +165,11 @@ def test_both_layouts_give_the_same(make, scale):
     world = World(make)
     trained = np.random.default_rng(3).random(len(world.states)) < 0.6
     trained[world.problem.candidates[0].first.variable[world.problem.candidates[0].first.sample < 9]] = False
-    fast = replace(world.model, trained=trained)
-    slow = replace(world.model, trained=trained)
-    slow.__dict__["_columns"] = None
-    assert type(fast._conditionals) is ColumnConditionals
-    assert type(slow._conditionals) is CellConditionals
+    fast = world.model.trained_on(trained)
+    cells = CellConditionals(fast.base, fast.states, fast.trained)
+    slow = replace(fast, conditionals=cells)
+    assert type(fast.conditionals) is ColumnConditionals
+    assert type(slow.conditionals) is CellConditionals
     value, gradient = fast(scale * world.point)
     wanted, wanted_gradient = slow(scale * world.point)
     assert value == pytest.approx(wanted, rel=1e-12)
@@ -197,7 +197,7 @@ def test_value_and_gradient_are_those_of_the_graph_with_its_edges(world):
 
 @pytest.mark.parametrize("part", [False, True])
 def test_the_gradient_is_that_of_finite_differences(world, part):
-    model = replace(world.model, trained=world.trained) if part else world.model
+    model = world.model.trained_on(world.trained) if part else world.model
     _, gradient = model(world.point)
     for at in np.random.default_rng(5).permutation(len(world.point))[:12]:
         step = np.zeros(len(world.point))
@@ -207,7 +207,7 @@ def test_the_gradient_is_that_of_finite_differences(world, part):
 
 
 def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
-    part = replace(world.model, trained=world.trained)
+    part = world.model.trained_on(world.trained)
     value, gradient = part(world.point)
     rest, rest_gradient = part.held_out()(world.point)
     whole, whole_gradient = world.model(world.point)
@@ -218,9 +218,9 @@ def test_labels_that_are_not_trained_on_add_nothing_but_are_neighbours(world):
 
 @pytest.mark.parametrize("part", [False, True])
 def test_gradients_of_edges_that_are_not_chosen_are_those_at_0(world, part):
-    model = replace(world.model, trained=world.trained) if part else world.model
+    model = world.model.trained_on(world.trained) if part else world.model
     longer = np.concatenate((world.point, np.zeros(world.n_weights(world.rest))))
-    _, gradient = model.having(world.chosen.joined(world.rest))(longer)
+    _, gradient = model.with_candidates(world.chosen.joined(world.rest))(longer)
     end = len(world.point)
     for number in range(len(world.problem.candidates)):
         places = world.rest.places(number)
@@ -232,7 +232,7 @@ def test_gradients_of_edges_that_are_not_chosen_are_those_at_0(world, part):
 
 @pytest.mark.parametrize("part", [False, True])
 def test_counts_are_those_of_samples_that_meet(world, part):
-    model = replace(world.model, trained=world.trained) if part else world.model
+    model = world.model.trained_on(world.trained) if part else world.model
     for number, space in enumerate(world.problem.candidates):
         pairs = space.every_pair()
         found = model.edge_counts(number, pairs)
@@ -252,7 +252,7 @@ def test_few_cells_are_not_packed():
     side = Side.of(n, np.arange(n), rng.integers(0, 3, n), np.arange(n), np.ones(2))
     space = table_space("edge", side, side, KeyRelation.ASCENDING, n_samples)
     states = rng.integers(0, 2, n)
-    counts = EdgeCounts.of(space, states, np.ones(n, dtype=bool))
+    counts = EdgeCounts(space, states, np.ones(n, dtype=bool))
     assert counts.packed is None
     pairs = space.every_pair()
     meet = side.sample[pairs[:, 0]] == side.sample[pairs[:, 1]]
@@ -271,7 +271,7 @@ def test_without_edges_it_is_the_base(world):
 
 def test_literals_are_as_of_the_induced_likelihood():
     world = World(literals)
-    induced = InducedLikelihood.of(world.base, world.states, world.problem.candidates).having(world.chosen)
+    induced = InducedLikelihood.of(world.base, world.states, world.problem.candidates).with_candidates(world.chosen)
     value, gradient = induced(world.point)
     found, found_gradient = world.model(world.point)
     assert found == pytest.approx(value, rel=1e-12)

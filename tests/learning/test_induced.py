@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from induction import induced
 from traits import TEXT, traits_world
 
 import relcrf
 from relcrf import api
 from relcrf.backends.pseudo import Blankets
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import Role
-from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
-from relcrf.structure.candidate_scores import Scorer
+from relcrf.learning.induced import InducedLikelihood, NodeTables
 from relcrf.structure.gains import worth
 
 
@@ -26,10 +27,10 @@ class World:
         self.spaces = tuple(space.only(self.problem.roles == Role.FREE) for space in self.problem.candidates)
         base = blanket_graph(self.problem.graph, self.problem.roles, self.problem.states)
         self.states = self.problem.states[base.variables]
-        everything = Chosen.everything(self.spaces)
+        everything = CandidateSet.everything(self.spaces)
         self.chosen = everything.only(np.sort(rng.permutation(len(everything))[: len(everything) // 2]))
         self.empty = InducedLikelihood.of(base, self.states, self.spaces)
-        self.model = self.empty.having(self.chosen)
+        self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
 
     def expanded(self, chosen, point):
@@ -90,7 +91,7 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
 
     def model(tables):
         filled = NodeTables(outside, 2 * np.arange(len(outside) + 1), tables.ravel())
-        return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled).having(world.chosen)
+        return InducedLikelihood.of(base, problem.states[base.variables], spaces, filled).with_candidates(world.chosen)
 
     clamped = replace(problem, roles=np.where(out, Role.CLAMPED, problem.roles).astype(np.int8), candidates=spaces)
     pairs = {s.name: world.chosen.pairs(world.chosen.places(k)) for k, s in enumerate(spaces)}
@@ -106,33 +107,34 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
     assert soft(world.point)[1][-1] == pytest.approx(slope, abs=1e-5)
     without = world.point.copy()
     without[-1] = 0.0
-    gain = worth(soft, spaces, world.point).gain[-1]
+    gain = worth(soft, world.point).gain[-1]
     assert gain == pytest.approx(soft(without)[0] - soft(world.point)[0], abs=1e-8)
 
 
 def test_dense_products_are_the_gradients_of_what_is_not_chosen(world):
-    everything = Chosen.everything(world.spaces)
+    everything = CandidateSet.everything(world.spaces)
     keys = {tuple(row) for row in world.chosen.rows.T.tolist()}
     rest = everything.only(np.array([tuple(row) not in keys for row in everything.rows.T.tolist()]))
     longer = np.concatenate((world.point, np.zeros(len(rest))))
-    _, gradient = world.model.having(world.chosen.joined(rest))(longer)
+    _, gradient = world.model.with_candidates(world.chosen.joined(rest))(longer)
     wanted = dict(zip(map(tuple, rest.rows.T.tolist()), gradient[len(world.point) :], strict=True))
     least = [0.05] * len(world.spaces)
-    found = Scorer(exhaustive=True).best(world.model, world.spaces, world.point, least, 10_000)
-    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    found, slopes = induced(world.model, world.point, least, 10_000, exhaustive=True)
+    got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     large = {key: value for key, value in wanted.items() if abs(value) > 0.05}
     assert got.keys() == large.keys() and len(got) > 20
     assert all(got[key] == pytest.approx(value, abs=1e-9) for key, value in large.items())
-    assert (np.diff(np.abs(found.gradient)) <= 0).all()
-    few = Scorer(exhaustive=True).best(world.model, world.spaces, world.point, least, 7)
-    np.testing.assert_array_equal(few.gradient, found.gradient[:7])
+    assert (np.diff(np.abs(slopes)) <= 0).all()
+    _, few = induced(world.model, world.point, least, 7, exhaustive=True)
+    np.testing.assert_array_equal(few, slopes[:7])
 
 
 def test_errors_times_signals_is_what_the_thresholds_leave_of_it(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
     for thresholds in ((0.0, 0.0), (0.2, 0.3)):
-        found = Scorer(*thresholds).best(world.model, world.spaces, world.point, [1e-9] * len(world.spaces), 10_000)
-        got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+        least = dict(zip(("least_error", "least_signal"), thresholds, strict=True))
+        found, gradient = induced(world.model, world.point, [1e-9] * len(world.spaces), 10_000, **least)
+        got = dict(zip(map(tuple, found.rows.T.tolist()), gradient, strict=True))
         for key, value in list(got.items())[::7]:
             assert value == pytest.approx(products(world, key, errors, *thresholds), abs=1e-9)
 
@@ -141,7 +143,7 @@ def products(world, key, errors, least_error, least_signal):
     """Equation 13 for one candidate, in plain loops."""
     number, *keys = key
     cells = []
-    for side, k in zip(world.model.literals.sides[number], keys, strict=True):
+    for side, k in zip(world.model.spaces[number].sides, keys, strict=True):
         span = slice(side.start[k], side.start[k + 1])
         holds = [world.model.holds[v] for v in side.variable[span]]
         mean = sum(holds) / max(len(holds), 1)
@@ -156,7 +158,7 @@ def products(world, key, errors, least_error, least_signal):
 
 
 def test_worth_is_what_taking_each_out_costs(world):
-    found = worth(world.model, world.spaces, world.point)
+    found = worth(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 5):
         without = world.point.copy()
@@ -169,5 +171,5 @@ def test_worth_is_what_taking_each_out_costs(world):
 
 
 def test_worth_of_weights_that_leave_no_doubt(world):
-    found = worth(world.model, world.spaces, 300.0 * world.point)
+    found = worth(world.model, 300.0 * world.point)
     assert np.isfinite(found.gain).all()

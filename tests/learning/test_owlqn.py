@@ -240,9 +240,11 @@ def test_grows_to_the_same_minimum():
         before, old = state, len(state.point)
         optimiser = replace(few, l1=l1[:n])
         objective = logistic(x[:, :n], y)
-        state = optimiser.grown(before, objective, np.pad(before.point, (0, n - old)))
-        assert (state.status, state.iteration, state.evaluations) == ("running", 0, 1)
-        assert state.value == pytest.approx(before.value, rel=1e-12)
+        value, gradient = objective(np.pad(before.point, (0, n - old)))
+        state = replace(optimiser.grown(before, gradient[old:]), iteration=0)
+        assert state.status == "running"
+        assert state.value == pytest.approx(value + l1[:old] @ np.abs(before.point), rel=1e-12)
+        np.testing.assert_allclose(state.gradient, gradient, rtol=1e-9, atol=1e-12)
         assert state.first_gradient >= before.first_gradient
         assert len(state.steps) == len(before.steps) > 0
         for short, long in zip((*before.steps, *before.changes), (*state.steps, *state.changes), strict=True):
@@ -262,7 +264,10 @@ def grow_by_tens(x, y, l1, keep):
         most = 3 if n < len(l1) else 2000
         optimiser = Owlqn(tolerance=1e-6, value_tolerance=0.0, max_iterations=most, l1=l1[:n])
         grows = keep and state is not None
-        state = optimiser.grown(state, objective, point) if grows else optimiser.start(objective, point)
+        if grows:
+            state = replace(optimiser.grown(state, objective(point)[1][n - 10 :]), iteration=0, evaluations=1)
+        else:
+            state = optimiser.start(objective, point)
         state = optimiser.minimise(objective, state)
         point, evaluations = state.point, evaluations + state.evaluations
     return state, evaluations

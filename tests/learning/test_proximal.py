@@ -98,9 +98,11 @@ def test_grows_to_the_same_minimum():
     for n in (11, 30):
         before, old = state, len(state.point)
         optimiser = replace(few, l1=l1[:n])
-        state = optimiser.grown(before, objective, np.pad(before.point, (0, n - old)))
-        assert (state.status, state.iteration, state.evaluations) == ("running", 0, 1)
-        assert state.value == pytest.approx(before.value, rel=1e-12)
+        value, gradient = objective(np.pad(before.point, (0, n - old)))
+        state = replace(optimiser.grown(before, gradient[old:]), iteration=0)
+        assert state.status == "running"
+        assert state.value == pytest.approx(value + l1[:old] @ np.abs(before.point), rel=1e-12)
+        np.testing.assert_allclose(state.gradient, gradient, rtol=1e-9, atol=1e-12)
         assert state.first_gradient >= before.first_gradient
         for short, long in zip(before.steps, state.steps, strict=True):
             np.testing.assert_array_equal(long, np.pad(short, (0, n - old)))

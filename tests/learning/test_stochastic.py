@@ -7,6 +7,7 @@ import pytest
 from objectives import through_a_run_folder
 from scipy.special import expit
 
+from relcrf.learning.early_stopping import EarlyStoppingState, stopped_early
 from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.stochastic import Adam, MetaDescent, curved
 
@@ -84,7 +85,8 @@ def test_resumes_from_a_run_folder_bit_for_bit(method, decay, after, tmp_path):
     method = replace(method, batch_size=37, decay=decay, max_iterations=15)
 
     def judge(state):
-        return replace(state, kept={"best": np.minimum(state.kept.get("best", np.inf), state.value)})
+        state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.of(state)
+        return stopped_early(state, state.value, 1000)
 
     at_once = minimum(method, evaluate, np.zeros(12), judge)
     assert (at_once.status, at_once.iteration) == ("not converged", 15)
@@ -94,8 +96,7 @@ def test_resumes_from_a_run_folder_bit_for_bit(method, decay, after, tmp_path):
     resumed = method.minimise(evaluate, through_a_run_folder(state, tmp_path), judge)
     np.testing.assert_array_equal(resumed.point, at_once.point)
     np.testing.assert_array_equal(resumed.steps, at_once.steps)
-    np.testing.assert_array_equal(resumed.kept["best"], at_once.kept["best"])
-    for fact in ("iteration", "value", "gradient_norm", "evaluations", "status"):
+    for fact in ("iteration", "value", "gradient_norm", "evaluations", "status", "best", "stalled"):
         assert getattr(resumed, fact) == getattr(at_once, fact)
 
 
@@ -229,15 +230,9 @@ def test_stops_early_when_it_is_told(method):
     seen = []
 
     def judge(state):
-        value, kept = evaluate(state.point, held)[0], dict(state.kept)
-        seen.append(value)
-        if value < kept.get("best", np.inf):
-            kept |= {"best": np.array(value), "best_point": state.point, "stalled": np.array(0)}
-        else:
-            kept["stalled"] = kept["stalled"] + 1
-        if state.status == "running" and kept["stalled"] < 3:
-            return replace(state, kept=kept)
-        return replace(state, point=kept["best_point"], status="stopped early", kept=kept)
+        seen.append(evaluate(state.point, held)[0])
+        state = state if isinstance(state, EarlyStoppingState) else EarlyStoppingState.of(state)
+        return stopped_early(state, seen[-1], 3)
 
     method = replace(method, n_examples=100, max_iterations=500, rate=1.0, decay="none")
     state = minimum(method, evaluate, np.zeros(12), judge)

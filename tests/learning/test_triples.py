@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from induction import induced
 from traits import traits_world
 from triples import TEXT, every_candidate, proposed
 
@@ -11,10 +12,10 @@ import relcrf
 from relcrf import api
 from relcrf.backends.pseudo import Blankets
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import Role
 from relcrf.graph.triples import TripleSpace
-from relcrf.learning.induced import Chosen, InducedLikelihood, NodeTables
-from relcrf.structure.candidate_scores import Scorer
+from relcrf.learning.induced import InducedLikelihood, NodeTables
 from relcrf.structure.gains import worth
 
 
@@ -31,7 +32,7 @@ class World:
         n = len(everything)
         self.chosen = everything.only(np.sort(rng.permutation(n)[: n // 3]))
         self.empty = InducedLikelihood.of(base, self.problem.states[base.variables], self.spaces)
-        self.model = self.empty.having(self.chosen)
+        self.model = self.empty.with_candidates(self.chosen)
         self.point = rng.normal(scale=0.3, size=self.model.n_base + len(self.chosen))
         self.point[self.model.n_base :: 7] = 0.0
         self.triples = np.array([isinstance(space, TripleSpace) for space in self.spaces])
@@ -94,9 +95,11 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
     base = blanket_graph(problem.graph, roles, problem.states)
     tables = np.column_stack((1 - (p := rng.random(len(out))), p)).ravel()
     filled = NodeTables(out, 2 * np.arange(len(out) + 1), tables)
-    model = InducedLikelihood.of(base, problem.states[base.variables], world.spaces, filled).having(world.chosen)
+    model = InducedLikelihood.of(base, problem.states[base.variables], world.spaces, filled).with_candidates(
+        world.chosen
+    )
     value, gradient = model(world.point)
-    found = worth(model, world.spaces, world.point)
+    found = worth(model, world.point)
     at = model.n_base + np.flatnonzero(world.triples[world.chosen.space])
     assert (found.support[at - model.n_base] % 1).any()
     for place in rng.permutation(at)[:12]:
@@ -113,27 +116,28 @@ def test_filled_variables_are_neighbours_and_no_targets(world):
 def test_scores_with_thresholds_of_0_are_the_gradients_of_all_that_pairs_propose(world, exhaustive):
     """At any weights, converged or not; and each triple once, whichever of its pairs propose it."""
     wanted = proposed(world.model, world.spaces, world.point)
-    more = Chosen.of(np.array(sorted(wanted)).T)
+    more = CandidateSet(np.array(sorted(wanted)).T)
     longer = np.concatenate((world.point, np.zeros(len(more))))
-    _, gradient = world.model.having(world.chosen.joined(more))(longer)
+    _, gradient = world.model.with_candidates(world.chosen.joined(more))(longer)
     exact = dict(zip(sorted(wanted), gradient[len(world.point) :], strict=True))
     least = [0.05 if triple else np.inf for triple in world.triples]
-    scorer = Scorer(0.9, 0.9, exhaustive=True) if exhaustive else Scorer()
-    found = scorer.best(world.model, world.spaces, world.point, least, 100_000)
-    got = dict(zip(map(tuple, found.candidates.rows.T.tolist()), found.gradient, strict=True))
+    settings = {"least_error": 0.9, "least_signal": 0.9, "exhaustive": True} if exhaustive else {}
+    found, slopes = induced(world.model, world.point, least, 100_000, **settings)
+    got = dict(zip(map(tuple, found.rows.T.tolist()), slopes, strict=True))
     large = {row: value for row, value in exact.items() if abs(value) > 0.05}
-    assert got.keys() == large.keys() and len(got) == len(found.gradient) > 15
+    assert got.keys() == large.keys() and len(got) == len(slopes) > 15
     assert all(got[row] == pytest.approx(value, abs=1e-9) for row, value in large.items())
-    few = scorer.best(world.model, world.spaces, world.point, least, 7)
-    np.testing.assert_array_equal(few.candidates.rows, found.candidates.rows[:, :7])
-    assert set(world.triples[found.candidates.space]) == {True}
+    few, _ = induced(world.model, world.point, least, 7, **settings)
+    np.testing.assert_array_equal(few.rows, found.rows[:, :7])
+    assert set(world.triples[found.space]) == {True}
 
 
 def test_thresholds_leave_small_errors_and_what_does_not_hold_out(world):
     errors = world.model.literals.expectations(world.model.residual(world.point)[1])
-    found = Scorer(0.3, 0.4).best(world.model, world.spaces, world.point, [1e-9] * len(world.spaces), 100_000)
-    rows = found.candidates.rows.T[world.triples[found.candidates.space]]
-    got = found.gradient[world.triples[found.candidates.space]]
+    least = [1e-9] * len(world.spaces)
+    found, slopes = induced(world.model, world.point, least, 100_000, least_error=0.3, least_signal=0.4)
+    rows = found.rows.T[world.triples[found.space]]
+    got = slopes[world.triples[found.space]]
     for row, value in list(zip(rows.tolist(), got, strict=True))[::17]:
         values = [equation_14(world, row, errors, left_out) for left_out in range(3)]
         assert min(abs(value - each) for each in values) < 1e-9
@@ -158,7 +162,7 @@ def equation_14(world, row, errors, left_out):
 
 
 def test_worth_is_what_taking_each_out_costs(world):
-    found = worth(world.model, world.spaces, world.point)
+    found = worth(world.model, world.point)
     value, _ = world.model(world.point)
     for at in range(0, len(world.chosen), 3):
         without = world.point.copy()
@@ -169,4 +173,4 @@ def test_worth_is_what_taking_each_out_costs(world):
     group = world.spaces[number].group(np.array([pair]), np.zeros(1, dtype=int), 1, 0)
     joint = np.ravel_multi_index([world.problem.states[place] for place in group.scope], group.cardinalities)
     assert found.support[at] == group.patterns[joint, 0].sum()
-    assert replace(world.model, chosen=Chosen.none()).curvature().shape == (world.model.n_base,)
+    assert replace(world.model, chosen=CandidateSet.none()).curvature().shape == (world.model.n_base,)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from relcrf.graph.candidates import KeyRelation, PairSpace, Side
-from relcrf.learning.induced import Chosen
+from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side
 from relcrf.structure import edge_queue
 from relcrf.structure.edge_queue import EdgeQueue
 from relcrf.structure.pair_order import PairNumbers, Shuffled
@@ -23,7 +22,7 @@ def spaces():
 def test_numbers_are_those_of_every_pair_and_back():
     numbers = PairNumbers(spaces())
     found = numbers.chosen(np.arange(numbers.size))
-    every = Chosen.everything(spaces())
+    every = CandidateSet.everything(spaces())
     assert sorted(map(tuple, found.rows.T)) == sorted(map(tuple, every.rows.T))
     np.testing.assert_array_equal(numbers.numbers(found), np.arange(numbers.size))
 
@@ -58,63 +57,55 @@ def test_the_order_is_a_permutation_that_the_seed_decides(size):
         assert (Shuffled(size, 6)(np.arange(size)) != found).mean() > 0.9
 
 
-def drained(queue, n):
+def drained(queue, n, numbers):
     """All that waits, in order."""
     found = []
-    while not queue.is_empty:
-        pairs, _, queue = queue.taken(n)
+    while not queue.is_empty(numbers):
+        pairs, _, queue = queue.taken(n, numbers)
         found.append(pairs)
     return np.concatenate(found), queue
 
 
 def test_every_pair_comes_once():
     numbers = PairNumbers(spaces())
-    found, queue = drained(EdgeQueue.of(numbers, 0), 7)
-    assert len(found) == numbers.size == len(np.unique(found)) and queue.seen_all
+    found, queue = drained(EdgeQueue.unseen(), 7, numbers)
+    assert len(found) == numbers.size == len(np.unique(found)) and queue.seen_all(numbers)
 
 
 def test_what_failed_returns_by_its_violation():
-    queue = EdgeQueue.of(PairNumbers(spaces()), 0)
-    _, queue = drained(queue, 10)
+    numbers = PairNumbers(spaces())
+    _, queue = drained(EdgeQueue.unseen(), 10, numbers)
     queue = queue.failing(np.array([3, 1, 2]), np.array([0.5, 0.9, 0.1]))
-    assert queue.is_empty
-    pairs, priority, queue = queue.reopened().taken(9)
-    assert pairs.tolist() == [2, 3, 1] and priority.tolist() == [0.1, 0.5, 0.9] and queue.is_empty
+    assert queue.is_empty(numbers)
+    pairs, priority, queue = queue.reopened(numbers).taken(9, numbers)
+    assert pairs.tolist() == [2, 3, 1] and priority.tolist() == [0.1, 0.5, 0.9] and queue.is_empty(numbers)
 
 
 def test_hubs_go_first_and_each_pair_still_once():
-    numbers = PairNumbers(spaces()[:1])
-    first, _, queue = EdgeQueue.of(numbers, 1).taken(4)
-    queue = queue.preferring(np.array([2]))
+    numbers = PairNumbers(spaces()[:1], 1)
+    first, _, queue = EdgeQueue.unseen().taken(4, numbers)
+    queue = queue.preferring(np.array([2]), numbers)
     at_hub = np.setdiff1d(numbers.at(2), first)
-    pairs, priority, later = queue.taken(len(at_hub))
+    pairs, priority, later = queue.taken(len(at_hub), numbers)
     assert set(pairs) == set(at_hub) and (priority == edge_queue.AT_A_HUB).all()
     # A second hub: the pair of both is in the list already.
-    later = queue.preferring(np.array([2, 5]))
-    rest, _ = drained(later, 3)
+    later = queue.preferring(np.array([2, 5]), numbers)
+    rest, _ = drained(later, 3, numbers)
     assert sorted([*first, *rest]) == list(range(numbers.size))
     both = set(numbers.at(2)) | set(numbers.at(5))
     n_first = len(both - set(first))
     assert set(rest[:n_first]) == both - set(first)
     # Failures at hubs return before others that were nearer to passing.
-    _, queue = drained(later, 10)
+    _, queue = drained(later, 10, numbers)
     other = next(n for n in range(numbers.size) if n not in both)
-    again, _, _ = queue.failing(np.array([other, numbers.at(2)[0]]), np.array([0.1, 0.9])).reopened().taken(2)
+    again, _, _ = (
+        queue.failing(np.array([other, numbers.at(2)[0]]), np.array([0.1, 0.9])).reopened(numbers).taken(2, numbers)
+    )
     assert again.tolist() == [numbers.at(2)[0], other]
-
-
-def test_what_is_kept_restores_it():
-    queue = EdgeQueue.of(PairNumbers(spaces()), 3)
-    _, _, queue = queue.taken(5)
-    queue = queue.failing(np.array([4]), np.array([0.2])).preferring(np.array([1]))
-    again = EdgeQueue.of(PairNumbers(spaces()), 3).restored(queue.kept)
-    for one, other in zip(drained(queue, 4)[0], drained(again, 4)[0], strict=True):
-        assert one == other
-    assert again.failed.tolist() == [4]
 
 
 def test_history_forgets_what_is_farthest_from_passing(monkeypatch):
     monkeypatch.setattr(edge_queue, "MOST_FAILED", 5)
-    queue = EdgeQueue.of(PairNumbers(spaces()), 0)
+    queue = EdgeQueue.unseen()
     queue = queue.failing(np.arange(11), np.arange(11.0)[::-1].copy())
     assert sorted(queue.failed.tolist()) == [6, 7, 8, 9, 10]

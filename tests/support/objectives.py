@@ -34,6 +34,6 @@ def through_a_run_folder(state, folder):
     saved = Checkpoints(folder, "the run")
     saved.step("weights", state, 100)
     saved.save()
-    restored = Checkpoints(folder, "the run").restore("weights")
+    restored = Checkpoints(folder, "the run").restore("weights", type(state))
     assert restored is not None
     return restored

@@ -3,8 +3,7 @@
 import numpy as np
 from traits import TEXT as PAIRS
 
-from relcrf.graph.candidates import PairSpace
-from relcrf.learning.induced import Chosen
+from relcrf.graph.candidates import CandidateSet, PairSpace
 
 TEXT = (
     PAIRS
@@ -71,11 +70,11 @@ def every_candidate(spaces):
             kept = [relation.allows(keys[i], keys[j]) for (i, j), relation in space.relations.items()]
             pairs = space.numbered(keys[:, np.all(kept, axis=0)].T)
         rows.append(np.stack((np.full(len(pairs), number), *pairs.T)))
-    return Chosen.of(np.concatenate(rows, axis=1))
+    return CandidateSet(np.concatenate(rows, axis=1))
 
 
 def proposed(model, spaces, point):
-    """The triples that are not in a model and have two literals that stand as a pair there: rows of `Chosen`, in plain loops."""
+    """The triples that are not in a model and have two literals that stand as a pair there: rows, in plain loops."""
     held = point[model.n_base :] != 0.0
     standing = set(map(tuple, model.chosen.only(held).rows.T.tolist()))
     chosen = set(map(tuple, model.chosen.rows.T.tolist()))

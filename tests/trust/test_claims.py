@@ -1,7 +1,7 @@
 """What stands beside a run, in it, or under the names that it is written through is nobody's but its owner's."""
 
-import json
 import os
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -175,17 +175,31 @@ def test_ctrl_c_inside_of_a_step(train, tmp_path, monkeypatch, at):
 
 
 def spoil_array(folder):
-    path = next(folder.glob("weights.*.point.npy"))
-    np.save(path, np.zeros_like(np.load(path)))
+    """Change one byte of an array."""
+    path = folder / "weights.npz"
+    content = bytearray(path.read_bytes())
+    with ZipFile(path) as file:
+        at = file.getinfo("point.npy").header_offset
+    content[content.index(b"NUMPY", at) + 200] ^= 1
+    path.write_bytes(content)
 
 
 def spoil_facts(folder):
-    path = folder / "weights.json"
-    digest, text = path.read_text().split("\n", 1)
-    path.write_text(f"{digest}\n{json.dumps(json.loads(text) | {'iteration': 1})}")
+    """Take away the iteration."""
+    path = folder / "weights.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "iteration"}
+    np.savez(path, **arrays)
 
 
-@pytest.mark.parametrize("spoil", [spoil_array, spoil_facts, lambda f: (f / "identity").write_bytes(b"\xff\xfe")])
+def spoil_end(folder):
+    path = folder / "weights.npz"
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    "spoil", [spoil_array, spoil_facts, spoil_end, lambda f: (f / "identity").write_bytes(b"\xff\xfe")]
+)
 def test_a_damaged_checkpoint_is_not_gone_on_from(train, tmp_path, interrupted_training, spoil):
     with interrupted_training():
         assert train()[0] == 130

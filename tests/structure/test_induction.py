@@ -1,14 +1,14 @@
 """Choosing among so many candidates that their numbers are large."""
 
 import numpy as np
+from induction import induced
 
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.candidates import KeyRelation, PairSpace, Side
 from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightLayout
-from relcrf.learning.induced import Chosen, InducedLikelihood
-from relcrf.structure.candidate_scores import Scorer
+from relcrf.learning.induced import InducedLikelihood
 
 
 def test_what_is_chosen_is_not_chosen_again_among_billions():
@@ -22,9 +22,8 @@ def test_what_is_chosen_is_not_chosen_again_among_billions():
     labels = (sample < 4).astype(np.int32)
     base = blanket_graph(graph, np.full(len(variable), Role.FREE, dtype=np.int8), labels)
     model = InducedLikelihood.of(base, labels, (space,))
-    point, scorer = np.empty(0), Scorer(0.4, 0.4)
-    first = scorer.best(model, [space], point, [1.5], 1)
-    assert first.candidates.rows.T.tolist() == [[0, 59_998, 59_999]]
-    known = model.having(first.candidates)
-    assert len(scorer.best(known, [space], np.append(point, 0.1), [1.5], 1).candidates) == 0
-    assert len(scorer.best(model.having(Chosen.none()), [space], point, [1.5], 1).candidates) == 1
+    first, _ = induced(model, np.empty(0), [1.5], 1, least_error=0.4, least_signal=0.4)
+    assert first.rows.T.tolist() == [[0, 59_998, 59_999]]
+    known = model.with_candidates(first)
+    assert len(induced(known, np.array([0.1]), [1.5], 1, least_error=0.4, least_signal=0.4)[0]) == 0
+    assert len(induced(model, np.empty(0), [1.5], 1, least_error=0.4, least_signal=0.4)[0]) == 1

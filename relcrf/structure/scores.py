@@ -1,4 +1,4 @@
-"""Tests of candidate edges: whether the objective would fall if an edge that is not in a model got weights.
+"""Scores of candidates: whether the objective would fall if a candidate that is not in a model got weights.
 
 Source: Chaabene & Huang; Lee, Ganapathi & Koller, Efficient structure learning of Markov networks using L1-regularization (2006).
 """
@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.learning.candidate_objective import AbstractCandidateObjective
 from relcrf.learning.edge_likelihood import EdgeLikelihood
 from relcrf.structure.pair_order import PairNumbers
 
@@ -18,9 +19,13 @@ BATCH = 1 << 14
 """Edges that are tested at a time."""
 
 
+CHANCE_SAMPLE = 512
+"""Edges of a space, drawn at random, from which the gradient by chance is estimated."""
+
+
 @dataclass(frozen=True, eq=False)
-class EdgeTests:
-    """How steep the objective is along edges that are not chosen, at one point.
+class CandidateTests:
+    """The slopes of the objective along candidates that are not chosen, at one point.
 
     An edge's *ratio* is `|gradient| / (strength sqrt(size))`, of the gradient in its `size` weights: above 1 it is worth its
     penalty.
@@ -28,19 +33,28 @@ class EdgeTests:
     Args:
         model: with what is chosen. point: its weights.
         l1: strengths of the spaces, each above 0.
-        late: whether there is no time left for more tests.
-        by_counts: in the place of the gradient twice the difference between the joint states' counts and what they would be of
-            independent ends. That is the gradient where nothing is chosen; and so of an edge it is the same at all points.
+        by_counts: replaces the gradient by twice the difference between the joint states' counts and what they would be of
+            independent ends. That is the gradient where nothing is chosen; it does not depend on the point.
+        late: returns whether there is no time left for more tests.
+        slope: the gradient of the smooth part at the point. opened: which weights of the chosen have joined.
     """
 
-    model: EdgeLikelihood
+    model: AbstractCandidateObjective
     numbers: PairNumbers
     point: np.ndarray
     l1: tuple[float, ...]
     by_counts: bool = False
     late: Callable[[], bool] = lambda: False
+    slope: np.ndarray = field(default_factory=lambda: np.empty(0))
+    opened: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=bool))
     _passed: list[tuple[np.ndarray, np.ndarray]] = field(default_factory=list, init=False, repr=False)
-    """Of edges that passed, their numbers, ascending, and their gradients."""
+    """Indices (ascending) and gradients of the edges that passed."""
+
+    @property
+    def edges(self) -> EdgeLikelihood:
+        """Return the objective, which must be one of edges."""
+        assert isinstance(self.model, EdgeLikelihood)
+        return self.model
 
     @cached_property
     def _chosen(self) -> np.ndarray:
@@ -82,8 +96,8 @@ class EdgeTests:
             places = [int(place) for place in asked.places(space) if int(place) not in found]
             if places:
                 chosen = asked.pairs(np.array(places))
-                found.update(zip(places, self.model.edge_gradients(self.point, space, chosen), strict=True))
-        return np.concatenate([found[place] for place in range(len(pairs))])
+                found.update(zip(places, self.edges.edge_gradients(self.point, space, chosen), strict=True))
+        return np.concatenate([np.empty(0), *(found[place] for place in range(len(pairs)))])
 
     def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same of single weights, `|gradient| / strength`, of all weights of some edges.
@@ -103,11 +117,40 @@ class EdgeTests:
     def _gradients(self, space: int, pairs: np.ndarray) -> np.ndarray:
         """Of edges of one space, shape (n, n_weights)."""
         if not len(pairs) or not self.by_counts:
-            return self.model.edge_gradients(self.point, space, pairs)
-        whole = self.model.spaces[space]
-        shape = tuple(len(side.truth) for side in whole.sides)
-        counts = self.model.edge_counts(space, pairs).reshape(-1, *shape).astype(np.float64)
+            return self.edges.edge_gradients(self.point, space, pairs)
+        counts = joint_counts(self.edges, space, pairs)
         total = np.maximum(counts.sum(axis=(1, 2), keepdims=True), 1.0)
         independent = counts.sum(axis=2, keepdims=True) * counts.sum(axis=1, keepdims=True) / total
-        out: np.ndarray = 2.0 * (independent - counts).reshape(len(pairs), -1) @ whole.patterns
+        out: np.ndarray = 2.0 * (independent - counts).reshape(len(pairs), -1) @ self.edges.spaces[space].patterns
         return out
+
+
+def joint_counts(model: EdgeLikelihood, space: int, pairs: np.ndarray) -> np.ndarray:
+    """Return counts of joint states of edges of one space, shape (n, n_first_states, n_second_states), float64."""
+    shape = [len(side.truth) for side in model.spaces[space].sides]
+    return model.edge_counts(space, pairs).reshape(-1, *shape).astype(np.float64)
+
+
+def chance_gradient(model: EdgeLikelihood, space: int, seed: int) -> float:
+    """Estimate the root mean square of the gradient's components of edges of a space, at the model without edges.
+
+    It is that of labels with the frequencies that they have if those of two ends were independent: counts of joint states then
+    have the covariance `n (diag p - p p') x (diag q - q q')`, and the gradient is twice their distance from their expectations.
+    """
+    whole = model.spaces[space]
+    numbers = PairNumbers((whole,), seed)
+    if not numbers.size:
+        return 0.0
+    asked = numbers.chosen(numbers.order(np.arange(min(CHANCE_SAMPLE, numbers.size))))
+    counts = joint_counts(model, space, asked.pairs(np.arange(len(asked))))
+    n = np.maximum(counts.sum(axis=(1, 2)), 1.0)
+    first, second = (_covariance(counts.sum(axis=axis) / n[:, None]) for axis in (2, 1))
+    patterns = whole.patterns.reshape(*counts.shape[1:], -1)
+    squares = np.einsum("abw,cdw,eac,ebd->ew", patterns, patterns, first, second, optimize=True)
+    return float(np.sqrt((4.0 * n[:, None] * squares).mean()))
+
+
+def _covariance(frequencies: np.ndarray) -> np.ndarray:
+    """Return the covariance of indicators of states with some probabilities, shape (n, k), as shape (n, k, k)."""
+    out: np.ndarray = frequencies[:, :, None] * (np.eye(frequencies.shape[1]) - frequencies[:, None, :])
+    return out

@@ -8,15 +8,12 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.graph.blanket import blanket_graph
+from relcrf.graph.candidates import CandidateSet
 from relcrf.learning.edge_likelihood import EdgeLikelihood
-from relcrf.learning.induced import Chosen
-from relcrf.structure.activation import BestChoice, EveryEdge, FirstHit
-from relcrf.structure.chance import chance_gradient
+from relcrf.structure.activation import BestChoice, FirstHit, Top, TopWeights
 from relcrf.structure.edge_queue import EdgeQueue
-from relcrf.structure.edge_search import EdgeSearch
-from relcrf.structure.edge_tests import EdgeTests
-from relcrf.structure.feature_search import FeatureSearch
-from relcrf.structure.induction import Strengths
+from relcrf.structure.scores import CandidateTests, chance_gradient
+from relcrf.structure.search import SearchState, Strengths, StructureSearch, group_lasso
 
 TEXT = """
 domain Node = open
@@ -27,7 +24,7 @@ candidates edge(r: Row, s: Node, t: Node) where s < t over value(r, s), value(r,
 """
 N_NODES = 8
 WAYS = {
-    "edges": EveryEdge(3),
+    "edges": Top(3),
     "best": BestChoice(0.0, 10, 6),
     "strict": BestChoice(1.0, 10, 6),
     "first": FirstHit(6, batch=2),
@@ -63,19 +60,26 @@ def strengths(model, l1=25.0, l2=0.1):
     return Strengths(np.zeros(n), np.full(n, l2), np.ones(n, dtype=bool), [l1], [l2])
 
 
+def search_of(model, activation, tolerance=1e-2, most=100, l1=25.0, l2=0.1, grouped=True, **options):
+    given = strengths(model, l1, l2)
+    minimiser = group_lasso(given, tolerance, 1000)
+    at_minimum = (Top if grouped else TopWeights)(most, 1.0 + tolerance)
+    return StructureSearch(model, given, minimiser, activation, at_minimum, grouped, **options)
+
+
 def unary(model, **options):
-    alone = EdgeSearch(model, strengths(model, **options), None, tolerance=1e-6)
-    return alone.run(alone.begin(np.zeros(model.n_base), Chosen.none()))
+    alone = search_of(model, None, 1e-6, **options)
+    return alone.run(alone.begin(np.zeros(model.n_base), CandidateSet.none()))
 
 
-def searched(model, activation, kind=EdgeSearch, **options):
-    search = kind(model, strengths(model), activation, tolerance=1e-5, **options)
-    return search, search.run(search.begin(unary(model).point, Chosen.none()))
+def searched(model, activation, **options):
+    search = search_of(model, activation, 1e-5, **options)
+    return search, search.run(search.begin(unary(model).point, CandidateSet.none()))
 
 
 def weights_by_edge(search, state):
     """Tables of the edges with weights."""
-    chosen = Chosen.of(state.kept["chosen"])
+    chosen = state.chosen
     tables = state.point[search.model.n_base :].reshape(len(chosen), -1)
     strong = search.strong(chosen, state.point)
     return {(int(chosen.first[k]), int(chosen.second[k])): tables[k] for k in np.flatnonzero(strong)}
@@ -84,8 +88,8 @@ def weights_by_edge(search, state):
 @pytest.fixture(scope="module")
 def whole(model):
     """The minimum with all edges in the model from the start."""
-    search = EdgeSearch(model, strengths(model), None, tolerance=1e-6)
-    every = Chosen.everything(model.spaces)
+    search = search_of(model, None, 1e-6)
+    every = CandidateSet.everything(model.spaces)
     point = np.concatenate((unary(model).point, np.zeros(9 * len(every))))
     return search, search.run(search.begin(point, every))
 
@@ -106,117 +110,127 @@ def test_every_way_comes_to_the_minimum_over_all_edges(model, whole, way, by_cou
 
 def test_no_edge_is_left_that_would_be_worth_its_penalty(model):
     search, state = searched(model, WAYS["best"])
-    chosen = Chosen.of(state.kept["chosen"])
-    tests = EdgeTests(model.having(chosen), search.numbers, state.point, (25.0,))
+    chosen = state.chosen
+    tests = CandidateTests(model.with_candidates(chosen), search.numbers, state.point, (25.0,))
     others = np.arange(search.numbers.size)
     assert (tests.ratios(others[tests.new(others)]) <= 1.0 + 1e-5).all()
 
 
 def test_features_come_to_the_minimum_with_l1(model):
-    search, state = searched(model, EveryEdge(4), FeatureSearch, most=4)
+    search, state = searched(model, TopWeights(4), grouped=False, most=4)
     assert state.status == "converged"
-    every = Chosen.everything(model.spaces)
+    every = CandidateSet.everything(model.spaces)
     point = np.concatenate((unary(model).point, np.zeros(9 * len(every))))
-    all_in = FeatureSearch(model, strengths(model), None, tolerance=1e-6)
+    all_in = search_of(model, None, 1e-6, grouped=False)
     full = all_in.run(all_in.begin(point, every))
     assert state.value == pytest.approx(full.value, rel=1e-8)
     found, wanted = weights_by_edge(search, state), weights_by_edge(all_in, full)
     assert found.keys() == wanted.keys()
     # Not all weights of an edge have joined, and those that have not are 0.
-    opened = state.kept["open"]
+    opened = state.opened
     assert 0 < opened.sum() < len(opened)
     assert not state.point[model.n_base :][~opened].any()
 
 
 def test_scores_by_counts_are_gradients_where_nothing_is_chosen(model):
     point = unary(model, l2=0.0).point
-    numbers = EdgeSearch(model, strengths(model), None).numbers
+    numbers = search_of(model, None).numbers
     exact, by_counts = (
-        EdgeTests(model, numbers, point, (25.0,), counts).ratios(np.arange(numbers.size)) for counts in (False, True)
+        CandidateTests(model, numbers, point, (25.0,), counts).ratios(np.arange(numbers.size))
+        for counts in (False, True)
     )
     np.testing.assert_allclose(exact, by_counts, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("seen", [[0, 3, 7], []])
 def test_the_gradient_of_what_joins_is_that_of_the_objective(model, seen):
-    search = EdgeSearch(model, strengths(model), EveryEdge(3))
+    search = search_of(model, Top(3))
     numbers, point = search.numbers, np.random.default_rng(1).normal(size=model.n_base)
-    tests = EdgeTests(model, numbers, point, (0.01,))
+    tests = CandidateTests(model, numbers, point, (0.01,))
     tests.ratios(np.array(seen, dtype=np.int64))
     joining = np.array([7, 0, 12])
-    whole = model.having(numbers.chosen(joining))(np.concatenate((point, np.zeros(27))))[1]
+    whole = model.with_candidates(numbers.chosen(joining))(np.concatenate((point, np.zeros(27))))[1]
     np.testing.assert_allclose(tests.gradient(joining), whole[model.n_base :], rtol=1e-9)
 
 
 def test_best_choice_takes_what_is_above_its_threshold(model):
-    search = EdgeSearch(model, strengths(model), None)
+    search = search_of(model, None)
     point = unary(model).point
-    tests = EdgeTests(model, search.numbers, point, (25.0,))
+    tests = CandidateTests(model, search.numbers, point, (25.0,))
     ratios = tests.ratios(np.arange(search.numbers.size))
     passing = np.sort(ratios[ratios > 1.0])[::-1][:6]
     assert len(passing) == 6
     for alpha in (0.0, 0.5, 1.0):
-        found = BestChoice(alpha, 6, 1000).choose(tests, EdgeQueue.of(search.numbers, 0))
+        found = BestChoice(alpha, 6, 1000).choose(tests, EdgeQueue.unseen())
         threshold = (1 - alpha) * passing.mean() + alpha * passing[0]
-        taken = ratios[found.pairs]
+        pairs = search.numbers.numbers(found.joining)
+        taken = ratios[pairs]
         np.testing.assert_allclose(taken, passing[passing >= threshold])
         # What else the reservoir holds waits, ahead; all others are history.
-        assert set(found.queue.waiting) == set(np.flatnonzero(ratios >= passing[-1])) - set(found.pairs)
+        assert set(found.queue.waiting) == set(np.flatnonzero(ratios >= passing[-1])) - set(pairs)
         assert (np.diff(ratios[found.queue.waiting]) <= 0.0).all()
         assert set(found.queue.failed) == set(np.flatnonzero(ratios < passing[-1]))
         np.testing.assert_allclose(found.queue.violation, 1.0 - ratios[found.queue.failed])
 
 
 def test_first_hit_tests_no_more_than_it_needs(model):
-    search = EdgeSearch(model, strengths(model), None)
-    tests = EdgeTests(model, search.numbers, unary(model).point, (25.0,))
-    queue = EdgeQueue.of(search.numbers, 7)
-    order = queue.order(np.arange(search.numbers.size))
+    search = search_of(model, None, seed=7)
+    tests = CandidateTests(model, search.numbers, unary(model).point, (25.0,))
+    queue = EdgeQueue.unseen()
+    order = search.numbers.order(np.arange(search.numbers.size))
     ratios = tests.ratios(order)
     first = int(np.flatnonzero(ratios > 1.0)[0])
     found = FirstHit(1000, batch=4).choose(tests, queue)
-    assert found.pairs.tolist() == [order[first]] and found.tests == first + 1
+    assert search.numbers.numbers(found.joining).tolist() == [order[first]] and found.tests == first + 1
     assert set(found.queue.failed) == set(order[:first])
 
 
 def test_best_choice_tests_fewer_edges(model):
-    every, best = (searched(model, WAYS[way])[1].kept["tests"] for way in ("edges", "best"))
+    every, best = (searched(model, WAYS[way])[1].tests for way in ("edges", "best"))
     assert best < every
+
+
+def test_the_state_as_arrays_is_the_same_state(model):
+    state = searched(model, BestChoice(0.0, 2, 6), hubs=0.2)[1]
+    again = SearchState.from_arrays(state.to_arrays())
+    for name, array in state.to_arrays().items():
+        np.testing.assert_array_equal(again.to_arrays()[name], array, err_msg=name)
+    assert isinstance(again.queue, EdgeQueue) and (again.settled, again.tests) == (True, state.tests)
+    with pytest.raises(KeyError):
+        SearchState.from_arrays({name: array for name, array in state.to_arrays().items() if name != "queue.cursor"})
 
 
 def test_it_stops_in_time(model):
     ticks = iter(range(1000))
-    search = EdgeSearch(model, strengths(model), WAYS["strict"], most_seconds=3.5, clock=lambda: float(next(ticks)))
-    state = search.run(search.begin(unary(model).point, Chosen.none()))
-    assert state.status == "out of time" and state.kept["seconds"] == 4.0
-    assert len(Chosen.of(state.kept["chosen"])) == 4
+    search = search_of(model, WAYS["strict"], max_seconds=3.5, clock=lambda: float(next(ticks)))
+    state = search.run(search.begin(unary(model).point, CandidateSet.none()))
+    assert state.status == "out of time" and state.seconds == 4.0
+    assert len(state.chosen) == 4
 
 
 def test_time_ends_tests_of_all_edges(model):
     """Where it runs out before all are tested, none being found does not mean that there is none."""
-    search = EdgeSearch(model, strengths(model, l1=1e6), None)
-    tests = EdgeTests(model, search.numbers, unary(model).point, (1e6,), late=lambda: True)
-    found = EveryEdge(3).choose(tests, EdgeQueue.of(search.numbers, 0))
+    search = search_of(model, None, l1=1e6)
+    tests = CandidateTests(model, search.numbers, unary(model).point, (1e6,), late=lambda: True)
+    found = Top(3).choose(tests, EdgeQueue.unseen())
     assert found.tests == 0 and not found.done
-    assert EveryEdge(3).choose(replace(tests, late=lambda: False), found.queue).done
+    assert Top(3).choose(replace(tests, late=lambda: False), found.queue).done
 
 
 def test_held_out_labels_end_it(model):
     """Without much of a penalty edges join that only learning rows speak for."""
     trained = np.random.default_rng(0).random(model.base.n_nodes) < 0.5
-    search = EdgeSearch(
-        replace(model, trained=trained), strengths(model, l1=1.0), EveryEdge(2), patience=2, steps=20, tolerance=1e-3
-    )
-    state = search.run(search.begin(unary(model).point, Chosen.none()))
+    search = search_of(model.trained_on(trained), Top(2), 1e-3, l1=1.0, patience=2, steps=20)
+    state = search.run(search.begin(unary(model).point, CandidateSet.none()))
     assert state.status == "stopped early"
-    chosen = Chosen.of(state.kept["chosen"])
+    chosen = state.chosen
     assert len(chosen) < search.numbers.size and len(state.point) == model.n_base + 9 * len(chosen)
 
 
 def test_chance_is_what_independent_ends_give():
     rng = np.random.default_rng(1)
     independent = likelihood(rng.choice(3, p=[0.6, 0.3, 0.1], size=(1000, 20)))
-    search = EdgeSearch(independent, strengths(independent), None)
-    tests = EdgeTests(independent, search.numbers, np.zeros(independent.n_base), (1.0,), by_counts=True)
+    search = search_of(independent, None)
+    tests = CandidateTests(independent, search.numbers, np.zeros(independent.n_base), (1.0,), by_counts=True)
     seen = np.sqrt((tests.ratios(np.arange(search.numbers.size)) ** 2).mean())
     assert chance_gradient(independent, 0, 0) == pytest.approx(seen, rel=0.1)

@@ -1,0 +1,67 @@
+"""Objectives of models that candidates join."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+
+from relcrf.graph.candidates import CandidateSet
+from relcrf.graph.reduction import ReducedGraph
+from relcrf.graph.triples import Space
+from relcrf.learning.likelihood import curvature
+
+
+class AbstractCandidateObjective(ABC):
+    """A function of the weights of the base, and after these of the weights of each chosen candidate in turn.
+
+    Args:
+        base: the graph of all that is no candidate.
+        spaces: of the candidates; the variables of their sides are numbered as the objective needs it.
+        chosen: the candidates that are in the model.
+    """
+
+    exact_gradient: ClassVar[bool] = True
+    """Whether the gradient is the derivative of the value, as line searches need it."""
+    base: ReducedGraph
+    spaces: Sequence[Space]
+    chosen: CandidateSet
+
+    @abstractmethod
+    def with_candidates(self, chosen: CandidateSet) -> Self:
+        """Return the objective with other candidates in the model."""
+
+    @abstractmethod
+    def trained_on(self, nodes: np.ndarray) -> Self:
+        """Return the objective of the labels of some nodes, shape (n_nodes,), bool."""
+
+    @abstractmethod
+    def held_out(self) -> Self | None:
+        """Return the same objective of the labels that are not trained on; None where all are."""
+
+    @abstractmethod
+    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return value and gradient at weights of the base and of the chosen."""
+
+    @abstractmethod
+    def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
+        """Return an upper estimate of the Hessian's diagonal in the weights of some candidates, shape (n_weights,)."""
+
+    def base_curvature(self) -> np.ndarray:
+        """Return an upper estimate of the Hessian's diagonal in the weights of the base, shape (n_base,)."""
+        return curvature(self.base)
+
+    def curvature(self) -> np.ndarray:
+        """Return an upper estimate of the Hessian's diagonal, of the shape of a point."""
+        return np.concatenate((self.base_curvature(), self.candidate_curvature(self.chosen)))
+
+    @property
+    def n_base(self) -> int:
+        """Return the number of weights of the base."""
+        return self.base.graph.layout.size
+
+    def weight_start(self, candidates: CandidateSet) -> np.ndarray:
+        """Return where the weights of each candidate begin behind those of the base, shape (n + 1,)."""
+        return candidates.starts([space.n_weights for space in self.spaces])

@@ -65,7 +65,7 @@ def ground(session: SparkSession, folder: Path) -> bool:
     bound = bind(relcrf.load(ROOT / "models" / "webkb.rcrf").spec, relcrf.Dataset(folder / "web"))
     prepare(bound)
     facts = facts_of(bound)
-    engines = DuckDbEngine(bound.cursor), SparkEngine(session, bound.cursor, folder / "exchange")
+    engines = DuckDbEngine(bound.cursor), SparkEngine(session, bound.cursor)
     equal = True
     for template in facts.spec.templates:
         plan = lower_template(template, facts).plan

@@ -137,6 +137,21 @@ def test_ground_on_spark(relcrf_json, web, spark):
     assert code == 0 and there == here
 
 
+@pytest.mark.slow
+def test_temporary_folder_with_a_space_on_spark(spark_installed, web, tmp_path):
+    """Paths of the tables and rows that DuckDB and Spark exchange, and of all that Spark itself writes."""
+    temporary = tmp_path / "a b%20c"
+    temporary.mkdir()
+    ground = [sys.executable, "-m", "relcrf", "ground", str(MODEL), "--data", str(web), "--show", "linked"]
+    here = subprocess.run(ground, capture_output=True, text=True, timeout=600)
+    there = subprocess.run(
+        [*ground, "--engine", "spark", "--master", "local[1]"],
+        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert (there.returncode, there.stdout) == (0, here.stdout), there.stderr
+    assert not list(temporary.iterdir())
+
+
 def test_output_that_nobody_reads(web):
     """As in `relcrf ... | head`: no word, and the exit code of a program that the system ends for it."""
     ground = ["ground", str(MODEL), "--data", str(web)]

@@ -107,21 +107,21 @@ def test_large_tables_on_postgres(server):
 
 
 @pytest.mark.slow
-def test_large_tables_on_spark(spark, tmp_path):
+def test_large_tables_on_spark(spark):
     bound, found = plans(WEB, web(2000, 8000))
-    all_agree(bound, found, SparkEngine(spark, bound.cursor, tmp_path), 100)
+    all_agree(bound, found, SparkEngine(spark, bound.cursor), 100)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_of_the_language_on_spark(spark, tmp_path, part):
+def test_every_part_of_the_language_on_spark(spark, part):
     """A third of what the others are asked, for a plan takes Spark a second."""
     bound, found = plans(DECLARATIONS + "\n".join(PARTS[part]), frames(*DATA[1]))
     here = DuckDbEngine(bound.cursor)
-    with closing(SparkEngine(spark, bound.cursor, tmp_path)) as there:
+    with closing(SparkEngine(spark, bound.cursor)) as there:
         for plan in list(found.values())[::3]:
             agree(here, there, plan)
-    assert list(tmp_path.iterdir()) == []
+    assert not list(bound.dataset.store.folder().parent.glob("spark-*")), "nothing is left"
 
 
 @generated(20)

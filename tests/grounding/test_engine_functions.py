@@ -87,11 +87,11 @@ def in_english(postgres):
 
 
 @pytest.fixture(scope="module", params=["postgres", pytest.param("spark", marks=pytest.mark.slow)])
-def engine(request, source, tmp_path_factory):
+def engine(request, source):
     if request.param == "postgres":
         engine = PostgresEngine(in_english(request.getfixturevalue("postgres")), beside(source))
     else:
-        engine = SparkEngine(request.getfixturevalue("spark"), beside(source), tmp_path_factory.mktemp("spark"))
+        engine = SparkEngine(request.getfixturevalue("spark"), beside(source))
     yield engine
     engine.close()
 

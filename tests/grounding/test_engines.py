@@ -1,5 +1,6 @@
 """Engines give the rows of a plan, all of them, in the promised types."""
 
+import tempfile
 from contextlib import closing
 
 import duckdb
@@ -135,8 +136,9 @@ def test_what_the_server_refuses_is_a_diagnostic(connection, postgres):
 
 
 @pytest.mark.slow
-def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path):
-    with closing(SparkEngine(spark, beside(connection), tmp_path)) as engine:
+def test_what_spark_refuses_is_a_diagnostic(connection, spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with closing(SparkEngine(spark, beside(connection))) as engine:
         wrong = Compare("==", Column("t0", "vid"), Call("date", (Constant("no date"),)))
         problem = problem_of(lambda: list(engine.rows(plan_of(*OUTPUTS, filters=(wrong,)))))
         assert "spark" in problem.message and problem.notes

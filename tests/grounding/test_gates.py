@@ -493,16 +493,12 @@ def test_many_rows_in_files_keep_their_gates():
 
 
 @pytest.mark.parametrize("name", ["postgres", pytest.param("spark", marks=pytest.mark.slow)])
-def test_another_engine_gives_the_same_gates(request, tmp_path, name):
+def test_another_engine_gives_the_same_gates(request, name):
     bound = bind(relcrf.parse(SIZED).spec, relcrf.Dataset(sized(300, 1500)))
     expected = ground(bound)
     started = request.getfixturevalue(name)
     postgres = name == "postgres"
-    engine = (
-        PostgresEngine(started.new_database(), bound.cursor)
-        if postgres
-        else SparkEngine(started, bound.cursor, tmp_path)
-    )
+    engine = PostgresEngine(started.new_database(), bound.cursor) if postgres else SparkEngine(started, bound.cursor)
     with closing(engine):
         found = ground(bound, engine=engine)
     assert_equal_groundings(found, expected)

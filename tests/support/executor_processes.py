@@ -25,6 +25,13 @@ def executor_pids() -> list[int]:
     return sorted(found)
 
 
+def await_executors(number: int) -> list[int]:
+    """Return the executors of Spark as soon as there are so many; one that was killed is replaced after a while."""
+    while len(found := executor_pids()) != number:
+        time.sleep(0.05)
+    return found
+
+
 def gone(pids: list[int], seconds: float = 600.0) -> bool:
     """Whether the processes end within some seconds."""
     end = time.monotonic() + seconds

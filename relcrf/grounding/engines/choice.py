@@ -39,7 +39,7 @@ def spark(master: str = "local[*]") -> OpenEngine:
         UsageError: without pyspark or Java.
     """
     demand_spark()
-    return lambda bound: SparkEngine(spark_session(master), bound.cursor, bound.dataset.store.folder())
+    return lambda bound: SparkEngine(spark_session(master), bound.cursor)
 
 
 def engine_named(name: str, url: str | None = None, master: str | None = None) -> OpenEngine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,16 +28,15 @@ class SparkEngine(AbstractEngine):
 
     Args:
         session: of pyspark; the engine's views and settings are in a session of its own beside it.
-        cursor: makes a connection of its own that sees the coded tables.
-        folder: that this process and all workers see under the same name. What the engine writes there it removes.
+        cursor: makes a connection of its own that sees the coded tables. The engine exchanges files with the workers in a
+            folder that this connection may access, which the workers must see under the same name; `close` removes it.
     """
 
     name = "spark"
 
-    def __init__(self, session: SparkSession, cursor: Callable[[], duckdb.DuckDBPyConnection], folder: Path) -> None:
+    def __init__(self, session: SparkSession, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
         self._cursor = cursor
-        self._folder = folder.resolve()
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder = _exchange_folder(cursor)
         self._dialect = SparkDialect()
         self._tables: dict[str, PlainTable] = {}
         self._results = 0
@@ -54,7 +54,7 @@ class SparkEngine(AbstractEngine):
                     if table not in self._tables:
                         self._tables[table] = self._exported(table)
                 query = self._dialect.rows(in_plain_names(plan, self._tables))
-                self._session.sql(query).write.parquet(result.as_uri())
+                self._session.sql(query).write.parquet(_uri(result))
             files = ", ".join(literal(str(path)) for path in sorted(result.glob("*.parquet")))
             if files:
                 with self._cursor() as cursor:
@@ -65,8 +65,8 @@ class SparkEngine(AbstractEngine):
     def close(self) -> None:
         for table in self._tables.values():
             self._session.catalog.dropTempView(table.name)
-            self._file(table).unlink(missing_ok=True)
         self._tables.clear()
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _file(self, table: PlainTable) -> Path:
         return self._folder / f"{table.name}.parquet"
@@ -79,8 +79,24 @@ class SparkEngine(AbstractEngine):
         with self._cursor() as cursor:
             where = literal(str(self._file(plain)))
             cursor.execute(f"COPY (SELECT {columns} FROM {quoted(table)}) TO {where} (FORMAT parquet)")
-        self._session.read.parquet(self._file(plain).as_uri()).createOrReplaceTempView(plain.name)
+        self._session.read.parquet(_uri(self._file(plain))).createOrReplaceTempView(plain.name)
         return plain
+
+
+def _exchange_folder(cursor: Callable[[], duckdb.DuckDBPyConnection]) -> Path:
+    """Create a folder for files that DuckDB may write: anywhere, or inside what the lock of a store allows."""
+    with cursor() as connection:
+        setting = connection.execute("SELECT current_setting('allowed_directories')").fetchone()
+    assert setting is not None
+    return Path(tempfile.mkdtemp(prefix="spark-", dir=min(setting[0], default=None))).resolve()
+
+
+def _uri(path: Path) -> str:
+    """Return the URI that Hadoop reads as this path.
+
+    Hadoop encodes a path by itself: of one that is encoded already, as by `Path.as_uri`, it would encode each `%` again.
+    """
+    return f"file://{path}"
 
 
 @contextmanager

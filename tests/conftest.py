@@ -18,4 +18,4 @@ os.environ["COLUMNS"] = "200"
 settings.register_profile("relcrf", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("relcrf")
 
-pytest_plugins = ("command_fixtures", "packages", "postgres", "spark")
+pytest_plugins = ("command_fixtures", "packages", "postgres", "skips", "spark")

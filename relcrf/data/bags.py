@@ -7,11 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from relcrf.columns.sorted_rows import Single, SortedRows, Whole
-from relcrf.data.bound import find_entity, key_column
 from relcrf.data.coding import bad_rows, numbered, row_number, scalar, text_of
 from relcrf.data.columns import Columns
 from relcrf.data.dataset import RawTable, quoted
-from relcrf.data.names import bag_table
+from relcrf.data.names import bag_table, raw_bag_tables, raw_bag_values
 from relcrf.data.stream import stream
 from relcrf.errors import DataPlace, Diagnostic
 from relcrf.model.spec import AttributeDeclaration, Entity, folded
@@ -26,24 +25,23 @@ class Bags(Columns):
     ) -> tuple[RawTable, str, str, str | None] | None:
         """Table of a bag, its columns of things and of values, and that of counts if it has one."""
         assert isinstance(attribute.type, Bag)
-        own = find_entity(self.dataset, entity.name)
+        own = self.dataset.find(entity.name)
         column = own.column(attribute.name) if own else None
         if own is not None and column is not None and own.type_of(column).endswith("[]"):
             return self._list_column(own, entity, column)
-        singular = attribute.name.removesuffix("s")
-        names = [f"{entity.name}_{n}" for n in (attribute.name, singular, attribute.type.domain)]
+        names = raw_bag_tables(entity, attribute)
         table = self.dataset.find(*names)
         if table is None:
             if not quiet:
                 self._missing_table(f"bag {entity.name}.{attribute.name}", *names)
             return None
-        thing = table.column(entity.name) or table.column(entity.key)
-        value = next(filter(None, map(table.column, (attribute.name, singular, attribute.type.domain))), None)
+        thing = table.find(entity.name, entity.key)
+        value = table.find(*raw_bag_values(attribute))
         if thing is None or value is None or thing == value:
             if len(table.columns) < 2:
                 if not quiet:
                     message = f"the table of the bag {entity.name}.{attribute.name} needs two columns"
-                    hint = f"give it the columns {folded(entity.name)} and {folded(singular)}"
+                    hint = f"give it the columns {folded(entity.name)} and {folded(raw_bag_values(attribute)[1])}"
                     self.problems.append(Diagnostic("E218", message, DataPlace(table.place), hint))
                 return None
             thing, value = table.columns[:2]
@@ -57,7 +55,7 @@ class Bags(Columns):
     @staticmethod
     def _list_column(table: RawTable, entity: Entity, column: str) -> tuple[RawTable, str, str, str | None] | None:
         """A bag that is a column of lists, as a table of its own: a row for each value."""
-        key = key_column(table, entity)
+        key = table.column(entity.key)
         keys = [] if key is None else [key]  # without keys the values are looked at alone
         cells = ", ".join([*(f"raw.{quoted(k)}" for k in keys), f"unnest(raw.{quoted(column)}) AS {quoted(column)}"])
         types = (*map(table.type_of, keys), table.type_of(column).removesuffix("[]"))

@@ -14,10 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from relcrf.data.bags import Bags
-from relcrf.data.bound import Bound, find_entity, key_column
+from relcrf.data.bound import Bound
 from relcrf.data.coding import repeated_rows, text_of, whole_number
 from relcrf.data.dataset import Dataset, RawTable, quoted
-from relcrf.data.names import attribute_column, domain_table, entity_table, listed_table, relation_table
+from relcrf.data.names import (
+    attribute_column,
+    domain_table,
+    entity_table,
+    listed_table,
+    raw_state_columns,
+    relation_table,
+)
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import (
     AttributeDeclaration,
@@ -133,7 +140,7 @@ class _Binder(Bags):
         """Every column that holds values of a domain."""
         found = []
         for entity in self.spec.entities:
-            table = find_entity(self.dataset, entity.name)
+            table = self.dataset.find(entity.name)
             for attribute in entity.attributes:
                 column = table.column(attribute.name) if table else None
                 if attribute.type == DomainType(domain) and table and column:
@@ -165,7 +172,7 @@ class _Binder(Bags):
     # Entities
 
     def _entity(self, entity: Entity) -> None:
-        table = find_entity(self.dataset, entity.name)
+        table = self.dataset.find(entity.name)
         if table is None:
             self._missing_table(f"entity {entity.name}", entity.name)
         else:
@@ -178,7 +185,7 @@ class _Binder(Bags):
 
     def _things(self, entity: Entity, table: RawTable) -> None:
         """The coded table of an entity; of its keys alone where anything is wrong, to tell what relations may name."""
-        key = key_column(table, entity)
+        key = table.column(entity.key)
         if key is None:
             message = f"the table of {entity.name} has no key column '{entity.key}'"
             hint = f"its columns are {listing(table.columns)}; name the key in the model: entity {entity.name}(column)"
@@ -241,7 +248,7 @@ class _Binder(Bags):
         if isinstance(relation, Relation):
             attributes = {table.column(a.name) for a in relation.attributes}
         elif len(table.columns) > len(relation.parameters):
-            attributes = {table.column(name) for name in _value_names(relation)}
+            attributes = {table.column(name) for name in raw_state_columns(relation)}
         free = [c for c in table.columns if c not in attributes]
         if not any(named) and len(free) >= len(relation.parameters):
             taken = free[: len(relation.parameters)]
@@ -344,7 +351,7 @@ class _Binder(Bags):
     def _value_column(self, relation: RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
         """The column with the values of a random relation's variables; None where each tuple that is listed holds."""
         arguments = self._argument_columns(relation, table, quiet=True)
-        named = (table.column(name) for name in _value_names(relation))
+        named = (table.column(name) for name in raw_state_columns(relation))
         found = next((c for c in named if c is not None and c not in arguments), None)
         rest = [c for c in table.columns if c not in arguments] if all(arguments) else []
         if found is None and not isinstance(relation.type, Bool) and len(rest) == 1:
@@ -395,9 +402,3 @@ class _Binder(Bags):
             hint = f"call it 'value'; the columns are {listing(table.columns)}"
             self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
         self._tuples(relation, table, columns, values, listed_table(relation.name))
-
-
-def _value_names(relation: RandomRelation) -> list[str]:
-    """What the column of a random relation's values may be called."""
-    domain = [relation.type.domain] if isinstance(relation.type, DomainType) else []
-    return ["value", relation.name, *domain]

@@ -13,12 +13,12 @@ import duckdb
 import numpy as np
 
 from relcrf.data.coding import text_of
-from relcrf.data.dataset import Dataset, RawTable, quoted
+from relcrf.data.dataset import Dataset, quoted
 from relcrf.data.names import attribute_column, entity_table
 from relcrf.data.store import reading
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.functions import foreign
-from relcrf.model.spec import Entity, ModelSpec
+from relcrf.model.spec import ModelSpec
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class Bound:
 
     def has_column(self, entity: str, column: str) -> bool:
         """Whether an entity's own table has a column, declared or not."""
-        table = find_entity(self.dataset, entity)
+        table = self.dataset.find(entity)
         return table is not None and table.column(column) is not None
 
     def raw_column(self, entity: str, column: str) -> np.ndarray:
@@ -110,7 +110,7 @@ class Bound:
         Raises:
             DataError: where the table has no such column.
         """
-        table = find_entity(self.dataset, entity)
+        table = self.dataset.find(entity)
         found = table.column(column) if table else None
         declared = self.spec.entity(entity)
         if table is None or found is None or declared is None:
@@ -118,7 +118,7 @@ class Bound:
             message = f"the table of {entity} has no column '{column}'"
             place = DataPlace(table.place if table else self.dataset.place)
             raise DataError(Diagnostic("E212", message, place, suggestion(column, known) or f"it has {listing(known)}"))
-        key = key_column(table, declared)
+        key = table.column(declared.key)
         sql = (
             f"SELECT coalesce({text_of(table, found)}, '') AS c FROM {table.scan} AS raw "
             f"JOIN {quoted(entity_table(entity))} AS e "
@@ -144,12 +144,3 @@ def _drop(connection: duckdb.DuckDBPyConnection, schema: str) -> None:
     with suppress(duckdb.FatalException):  # nothing is left of a database that a damaged file has ended
         connection.execute(f"DROP SCHEMA {schema} CASCADE")
     connection.close()
-
-
-def find_entity(dataset: Dataset, entity: str) -> RawTable | None:
-    """The raw table of an entity."""
-    return dataset.find(entity)
-
-
-def key_column(table: RawTable, entity: Entity) -> str | None:
-    return table.column(entity.key)

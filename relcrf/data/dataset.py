@@ -18,6 +18,7 @@ from relcrf import plugins
 from relcrf.columns.growing import Storage
 from relcrf.data import manifest
 from relcrf.data.manifest import FileEntry, PostgresEntry, QueryEntry, SqliteEntry, TableEntry
+from relcrf.data.names import NamedColumns
 from relcrf.data.readers.base import AbstractReader, Found
 from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_server, require_harmless
 from relcrf.data.readers.sqlite import read_database
@@ -32,7 +33,7 @@ from relcrf.text.html_table import html_table
 
 
 @dataclass(frozen=True)
-class RawTable:
+class RawTable(NamedColumns):
     """A table as it came.
 
     Args:
@@ -51,10 +52,6 @@ class RawTable:
     types: tuple[str, ...]
     is_open: bool = False
     numbered: str | None = None
-
-    def column(self, name: str) -> str | None:
-        """The column of that name, case and underscores aside."""
-        return next((c for c in self.columns if folded(c) == folded(name)), None)
 
     def type_of(self, column: str) -> str:
         """DuckDB's type of a column."""

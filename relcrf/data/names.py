@@ -1,6 +1,42 @@
-"""What the coded tables and their columns are called. No two things of a model share a name, whatever the model calls them."""
+"""Names of tables and columns: those that raw ones may have, and those that coded ones get, where no two share a name."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
+
+from relcrf.model.spec import AttributeDeclaration, Entity, RandomRelation, folded
+from relcrf.model.types import Bag, DomainType
+
+
+class NamedColumns:
+    """A raw table whose columns are found by name, regardless of case and underscores."""
+
+    columns: Collection[str]
+
+    def column(self, name: str) -> str | None:
+        """Return the column of that name."""
+        return next((c for c in self.columns if folded(c) == folded(name)), None)
+
+    def find(self, *names: str) -> str | None:
+        """Return the first of these columns that the table has."""
+        return next(filter(None, map(self.column, names)), None)
+
+
+def raw_bag_tables(entity: Entity, attribute: AttributeDeclaration) -> tuple[str, ...]:
+    """Return the names that the table of a bag may have."""
+    return tuple(f"{entity.name}_{name}" for name in raw_bag_values(attribute))
+
+
+def raw_bag_values(attribute: AttributeDeclaration) -> tuple[str, ...]:
+    """Return the names that the column with the values of a bag may have."""
+    assert isinstance(attribute.type, Bag)
+    return attribute.name, attribute.name.removesuffix("s"), attribute.type.domain
+
+
+def raw_state_columns(relation: RandomRelation) -> tuple[str, ...]:
+    """Return the names that the column with the values of a random relation may have."""
+    domain = (relation.type.domain,) if isinstance(relation.type, DomainType) else ()
+    return "value", relation.name, *domain
 
 
 def entity_table(entity: str) -> str:

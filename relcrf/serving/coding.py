@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, listed_table, relation_table
+from relcrf.data.names import (
+    attribute_column,
+    bag_table,
+    entity_table,
+    listed_table,
+    raw_bag_tables,
+    raw_bag_values,
+    raw_state_columns,
+    relation_table,
+)
 from relcrf.model.spec import (
     AttributeDeclaration,
     Entity,
@@ -25,7 +34,7 @@ from relcrf.model.spec import (
 from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
 from relcrf.serving import cells
 from relcrf.serving.cells import NotPlain
-from relcrf.serving.request import Given
+from relcrf.serving.request import RequestTable
 
 TYPES: dict[AttributeType, str] = {
     Real(): "DOUBLE",
@@ -82,7 +91,7 @@ class Vocabulary:
         return out
 
 
-def coded(spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, Given]) -> Coded:
+def coded(spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> Coded:
     """The coded tables of a request, with the vocabulary that they need.
 
     Raises:
@@ -97,7 +106,7 @@ def coded(spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, Given])
 class _Coder:
     """One request at work."""
 
-    def __init__(self, spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, Given]) -> None:
+    def __init__(self, spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> None:
         self.spec, self.vocabulary, self.request = spec, vocabulary, request
         self.keys: dict[str, dict[str, int]] = {}
         self.new: dict[str, dict[str, int]] = {}
@@ -113,7 +122,7 @@ class _Coder:
             self._random_relation(random)
         return self.out
 
-    def _table(self, name: str) -> Given:
+    def _table(self, name: str) -> RequestTable:
         found = self.request.get(folded(name))
         if found is None:
             raise NotPlain(f"no table '{name}'")
@@ -134,7 +143,7 @@ class _Coder:
         found = {**known, **self.new[name]} if name in self.new else known
         return [None if text is None else found[text] for text in texts]
 
-    def _attribute(self, table: Given, declared: AttributeDeclaration) -> CodedColumn:
+    def _attribute(self, table: RequestTable, declared: AttributeDeclaration) -> CodedColumn:
         """The column of an attribute that is no bag."""
         column = table.column(declared.name)
         if declared.latent:
@@ -180,7 +189,7 @@ class _Coder:
 
     # Bags
 
-    def _bag(self, entity: Entity, own: Given, declared: AttributeDeclaration, kind: Bag) -> None:
+    def _bag(self, entity: Entity, own: RequestTable, declared: AttributeDeclaration, kind: Bag) -> None:
         things, values, counts = self._rows_of_bag(entity, own, declared, kind)
         added: dict[tuple[int, int], float] = {}
         for thing, code, count in zip(things, values, counts, strict=True):
@@ -192,19 +201,18 @@ class _Coder:
         self.out.bags[bag_table(entity.name, declared.name)] = {"vid": columns[0], "code": columns[1], "count": amounts}
 
     def _rows_of_bag(
-        self, entity: Entity, own: Given, declared: AttributeDeclaration, kind: Bag
+        self, entity: Entity, own: RequestTable, declared: AttributeDeclaration, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
         """Things, codes and counts."""
         column = own.column(declared.name)
         if column is not None:
             return self._lists(entity, own, column, kind)
-        singular = declared.name.removesuffix("s")
-        names = [folded(f"{entity.name}_{name}") for name in (declared.name, singular, kind.domain)]
+        names = map(folded, raw_bag_tables(entity, declared))
         table = next((self.request[name] for name in names if name in self.request), None)
         if table is None:
             raise NotPlain(f"no table of '{declared.name}'")
         thing = table.find(entity.name, entity.key)
-        value = table.find(declared.name, singular, kind.domain)
+        value = table.find(*raw_bag_values(declared))
         if thing is None or value is None or thing == value:
             raise NotPlain(f"columns of '{table.name}' are not named")
         vids = cells.codes(thing, table.columns[thing], self.keys[entity.name])
@@ -218,7 +226,7 @@ class _Coder:
         return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
 
     def _lists(
-        self, entity: Entity, own: Given, column: str, kind: Bag
+        self, entity: Entity, own: RequestTable, column: str, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
         key = own.column(entity.key) or ""
         things: list[int] = []
@@ -232,7 +240,7 @@ class _Coder:
 
     # Relations
 
-    def _arguments(self, relation: Relation | RandomRelation, table: Given) -> list[list[int | None]]:
+    def _arguments(self, relation: Relation | RandomRelation, table: RequestTable) -> list[list[int | None]]:
         found = []
         for parameter in relation.parameters:
             column = table.column(parameter.name)
@@ -248,7 +256,7 @@ class _Coder:
         return found
 
     def _tuples(
-        self, name: str, table: Given, arguments: Sequence[Sequence[Any]], values: Mapping[str, CodedColumn]
+        self, name: str, table: RequestTable, arguments: Sequence[Sequence[Any]], values: Mapping[str, CodedColumn]
     ) -> None:
         """Adds a table of distinct tuples with their values."""
         rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
@@ -275,9 +283,8 @@ class _Coder:
         if isinstance(relation.type, Bool):
             self.out.closed.add(relation.name)
         arguments = self._arguments(relation, table)
-        domain = [relation.type.domain] if isinstance(relation.type, DomainType) else []
         taken = [table.column(p.name) for p in relation.parameters]
-        column = next((c for c in map(table.column, ["value", relation.name, *domain]) if c and c not in taken), None)
+        column = next((c for c in map(table.column, raw_state_columns(relation)) if c and c not in taken), None)
         if column is not None:
             state = self._attribute(table, AttributeDeclaration(column, relation.type, predicted=True))
         elif isinstance(relation.type, Bool):
@@ -285,13 +292,3 @@ class _Coder:
         else:
             raise NotPlain(f"no column with the values of '{table.name}'")
         self._tuples(name, table, arguments, {"state": state})
-
-
-def domain_columns(values: Sequence[str]) -> dict[str, CodedColumn]:
-    """The dictionary of a domain as a table."""
-    return {"code": CodedColumn("INTEGER", range(len(values))), "value": CodedColumn("VARCHAR", values)}
-
-
-def domain_tables(domains: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """The table of each domain, by its name."""
-    return {domain_table(name): name for name in domains}

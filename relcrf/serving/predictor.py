@@ -22,7 +22,7 @@ from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.execution.one_thread import SameSums
 from relcrf.serving.cells import NotPlain
-from relcrf.serving.request import Form, Given
+from relcrf.serving.request import Form, RequestTable
 from relcrf.serving.workplace import Workplace
 
 REMEMBERED = 10_000
@@ -147,7 +147,7 @@ class Predictor:
             raise UsageError(Diagnostic("E310", message, hint=hint))
         return found[0]
 
-    def _quickly(self, request: Mapping[str, Given], attribute: str) -> Frame:
+    def _quickly(self, request: Mapping[str, RequestTable], attribute: str) -> Frame:
         learned = self._fit.learned
         try:
             place = self._idle.get_nowait()

@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 
 from relcrf.data.frame import Frame
+from relcrf.data.names import NamedColumns, raw_bag_tables, raw_bag_values, raw_state_columns
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, ModelSpec, folded
-from relcrf.model.types import Bag, DomainType, Vector
+from relcrf.model.types import Bag, Vector
 
 PLAIN = (str, int, float, bool, type(None))
 """Types of cells that are taken as they are."""
 
 
 @dataclass(frozen=True)
-class Given:
+class RequestTable(NamedColumns):
     """One table of a request.
 
     Args:
@@ -33,17 +34,9 @@ class Given:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
 
-    def column(self, name: str) -> str | None:
-        """The column of that name, case and underscores aside."""
-        return next((c for c in self.columns if folded(c) == folded(name)), None)
-
-    def find(self, *names: str) -> str | None:
-        """The first of these columns that the table has."""
-        return next(filter(None, map(self.column, names)), None)
-
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedTable:
     """A table that a model reads.
 
     Args:
@@ -71,31 +64,28 @@ class Form:
         self.spec = spec
 
     @cached_property
-    def tables(self) -> dict[str, Expected]:
+    def tables(self) -> dict[str, ExpectedTable]:
         """The tables that the model reads, by their folded names."""
-        found: list[Expected] = []
+        found: list[ExpectedTable] = []
         for entity in self.spec.entities:
             found.append(_of_entity(entity))
             for attribute in entity.attributes:
                 if isinstance(attribute.type, Bag):
-                    singular, domain = attribute.name.removesuffix("s"), attribute.type.domain
-                    columns = (entity.name, entity.key, attribute.name, singular, domain, "count")
+                    columns = (entity.name, entity.key, *raw_bag_values(attribute), "count")
                     rowless, may_be = (entity.name, attribute.name), attribute.name != entity.key
-                    found += [
-                        Expected(f"{entity.name}_{name}", columns, rowless, may_be)
-                        for name in (attribute.name, singular, domain)
-                    ]
+                    names = raw_bag_tables(entity, attribute)
+                    found += [ExpectedTable(name, columns, rowless, may_be) for name in names]
         for relation in self.spec.relations:
             names = tuple(p.name for p in relation.parameters)
             attributes = tuple(a.name for a in relation.attributes)
-            found.append(Expected(relation.name, (*names, *attributes), (*names, *attributes)))
+            found.append(ExpectedTable(relation.name, (*names, *attributes), (*names, *attributes)))
         for random in self.spec.random_relations:
-            value = [random.type.domain] if isinstance(random.type, DomainType) else []
             names = tuple(p.name for p in random.parameters)
-            found.append(Expected(random.name, (*names, "value", random.name, *value), names, may_be_left_out=False))
+            columns = (*names, *raw_state_columns(random))
+            found.append(ExpectedTable(random.name, columns, names, may_be_left_out=False))
         return {folded(e.name): e for e in reversed(found)}
 
-    def read(self, tables: Mapping[str, Any]) -> dict[str, Given]:
+    def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
         """The tables of a request by their folded names; those that it leaves out are empty.
 
         Raises:
@@ -104,20 +94,20 @@ class Form:
         if not isinstance(tables, Mapping):
             message = f"a request is a {type(tables).__name__}, and no mapping from names of tables to rows"
             raise DataError(Diagnostic("E203", message, hint='write {"page": [{"id": "new"}]}'))
-        found: dict[str, Given] = {}
+        found: dict[str, RequestTable] = {}
         for name, value in ((str(key), value) for key, value in tables.items()):
             expected = self.tables.get(folded(name))
             if expected is None:
                 known = [e.name.lower() for e in self.tables.values()]
                 hint = suggestion(name, known) or f"it reads {listing(known)}"
                 raise DataError(Diagnostic("E248", f"the model reads no table '{name}'", hint=hint))
-            given = Given(name, _columns(name, value) or {column: [] for column in expected.rowless})
+            given = RequestTable(name, _columns(name, value) or {column: [] for column in expected.rowless})
             if isinstance(value, Mapping | list | tuple):
                 _require_known(given, expected)
             found[folded(name)] = given
         return found
 
-    def completed(self, found: Mapping[str, Given]) -> dict[str, Given]:
+    def completed(self, found: Mapping[str, RequestTable]) -> dict[str, RequestTable]:
         """A request with an empty table for each that it leaves out."""
         out = dict(found)
         for entity in self.spec.entities:
@@ -125,20 +115,20 @@ class Form:
             given = out[folded(entity.name)]
             for attribute in entity.attributes:
                 if isinstance(attribute.type, Bag) and given.column(attribute.name) is None:
-                    names = (attribute.name, attribute.name.removesuffix("s"), attribute.type.domain)
-                    if not any(folded(f"{entity.name}_{name}") in out for name in names):
-                        self._complete(out, f"{entity.name}_{attribute.name}")
+                    names = raw_bag_tables(entity, attribute)
+                    if not any(folded(name) in out for name in names):
+                        self._complete(out, names[0])
         for relation in self.spec.relations:
             self._complete(out, relation.name)
         return out
 
-    def _complete(self, out: dict[str, Given], name: str) -> None:
+    def _complete(self, out: dict[str, RequestTable], name: str) -> None:
         expected = self.tables[folded(name)]
         if folded(name) not in out and expected.may_be_left_out:
-            out[folded(name)] = Given(name, {column: [] for column in expected.rowless})
+            out[folded(name)] = RequestTable(name, {column: [] for column in expected.rowless})
 
 
-def _of_entity(entity: Entity) -> Expected:
+def _of_entity(entity: Entity) -> ExpectedTable:
     columns: list[str | re.Pattern[str]] = [entity.key]
     empty = [entity.key]
     for attribute in entity.attributes:
@@ -147,10 +137,10 @@ def _of_entity(entity: Entity) -> Expected:
             columns.append(re.compile(rf"{re.escape(attribute.name)}_?(\d+)", re.IGNORECASE))
         if not isinstance(attribute.type, Bag):
             empty.append(attribute.name)
-    return Expected(entity.name, tuple(columns), tuple(empty))
+    return ExpectedTable(entity.name, tuple(columns), tuple(empty))
 
 
-def _require_known(given: Given, expected: Expected) -> None:
+def _require_known(given: RequestTable, expected: ExpectedTable) -> None:
     for column in given.columns:
         if not expected.has(column):
             known = [c for c in expected.columns if isinstance(c, str)]

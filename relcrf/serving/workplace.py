@@ -22,8 +22,8 @@ from relcrf.language.render import render
 from relcrf.model.choices import with_named_choices
 from relcrf.model.spec import Derived, ModelSpec, RandomRelation
 from relcrf.serving.cells import NotPlain
-from relcrf.serving.coding import Coded, CodedColumn, Vocabulary, coded, domain_columns, domain_tables
-from relcrf.serving.request import Given
+from relcrf.serving.coding import Coded, CodedColumn, Vocabulary, coded
+from relcrf.serving.request import RequestTable
 
 MOST_AT_ONCE = 1_000_000
 """Maximum rows of a result that is fetched at once; larger ones are streamed."""
@@ -75,7 +75,7 @@ class Workplace:
         self._loaded: dict[str, tuple[str, ...]] = {}
         """The domains whose tables are there, with the values in them."""
 
-    def ground(self, request: Mapping[str, Given]) -> Grounding:
+    def ground(self, request: Mapping[str, RequestTable]) -> Grounding:
         """Grounds a request.
 
         Raises:
@@ -133,10 +133,11 @@ class Workplace:
             if name in recipe.tables:
                 types = {"vid": "INTEGER", "code": "INTEGER", "count": "FLOAT"}
                 self._make(name, {column: CodedColumn(types[column], bag[column].tolist()) for column in bag})
-        for name, domain in domain_tables(tables.domains).items():
-            if name in recipe.tables and self._loaded.get(name) is not tables.domains[domain]:
-                self._make(name, domain_columns(tables.domains[domain]))
-                self._loaded[name] = tables.domains[domain]
+        for domain, values in tables.domains.items():
+            if domain_table(domain) in recipe.tables and self._loaded.get(domain) is not values:
+                codes = CodedColumn("INTEGER", range(len(values)))
+                self._make(domain_table(domain), {"code": codes, "value": CodedColumn("VARCHAR", values)})
+                self._loaded[domain] = values
 
     def _make(self, name: str, columns: Mapping[str, CodedColumn]) -> None:
         selected = ", ".join(_unnested(column, coded_column.type) for column, coded_column in columns.items())

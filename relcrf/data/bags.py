@@ -8,7 +8,7 @@ import numpy as np
 
 from relcrf.columns.sorted_rows import Single, SortedRows, Whole
 from relcrf.data.coding import bad_rows, numbered, row_number, scalar, text_of
-from relcrf.data.columns import Columns
+from relcrf.data.columns import ColumnCoding
 from relcrf.data.dataset import RawTable, quoted
 from relcrf.data.names import bag_table, raw_bag_tables, raw_bag_values
 from relcrf.data.stream import stream
@@ -17,7 +17,7 @@ from relcrf.model.spec import AttributeDeclaration, Entity, folded
 from relcrf.model.types import Bag, Real
 
 
-class Bags(Columns):
+class BagCoding(ColumnCoding):
     """Coding of bags."""
 
     def _bag_columns(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.data.bags import Bags
+from relcrf.data.bags import BagCoding
 from relcrf.data.bound import Bound
 from relcrf.data.coding import repeated_rows, text_of, whole_number
 from relcrf.data.dataset import Dataset, RawTable, quoted
@@ -63,7 +63,7 @@ class _Value:
     code: str
 
 
-class _Binder(Bags):
+class _Binder(BagCoding):
     """One binding at work. Mistakes are gathered: from the first one on tables are checked, and no more made than that needs."""
 
     def __init__(self, bound: Bound, vocabulary: Mapping[str, tuple[str, ...]]) -> None:

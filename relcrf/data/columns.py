@@ -26,7 +26,7 @@ from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, fol
 from relcrf.model.types import Bool, DomainType, Vector
 
 
-class Columns:
+class ColumnCoding:
     """The SQL of single columns of one binding. What is wrong goes to `problems`."""
 
     def __init__(self, bound: Bound) -> None:

@@ -22,7 +22,7 @@ from relcrf.data.names import NamedColumns
 from relcrf.data.readers.base import AbstractReader, Found
 from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_server, require_harmless
 from relcrf.data.readers.sqlite import read_database
-from relcrf.data.sandbox import Query, run_queries
+from relcrf.data.sandbox import run_queries
 from relcrf.data.splits import SplitPlan, read_split
 from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, too_little_memory
 from relcrf.data.store import quoted as quoted
@@ -237,11 +237,7 @@ class Dataset:
                 problems += [replace(d, place=entry.source_place) if d.code == "E235" else d for d in error.diagnostics]
         if problems:
             raise DataError(problems)
-        queries = [
-            Query(entry.name, entry.source.sql, entry.source_place, str(path))
-            for entry in listed.tables
-            if isinstance(entry.source, QueryEntry)
-        ]
+        queries = [entry.source for entry in listed.tables if isinstance(entry.source, QueryEntry)]
         if queries:
             given |= {found.name: found for found in run_queries(queries, list(given.values()), self.store)}
         for entry in listed.tables:

@@ -75,9 +75,16 @@ class PostgresEntry:
 
 @dataclass(frozen=True)
 class QueryEntry:
-    """A query over the other tables of the manifest."""
+    """A table that is a query over the other tables of the manifest.
 
+    Args:
+        place: where the manifest states the query. file: the manifest, for messages.
+    """
+
+    name: str
     sql: str
+    place: Span
+    file: str
 
 
 @dataclass(frozen=True)
@@ -87,14 +94,13 @@ class TableEntry:
     Args:
         columns: the table's own names of columns by those of the model.
         is_open: the table of a random relation, in which what is not listed is a query.
-        place: where the manifest names it. source_place: and where it says what the table is.
+        source_place: where the manifest states what the table is. columns_place: where it names columns.
     """
 
     name: str
     source: FileEntry | SqliteEntry | PostgresEntry | QueryEntry
     columns: Mapping[str, str]
     is_open: bool
-    place: Span
     source_place: Span
     columns_place: Span
 
@@ -226,7 +232,6 @@ class _Reader:
             source,
             columns,
             entry.get("open", False),
-            self.places.of(*path),
             self.places.of(*path, key),
             self.places.of(*path, "columns"),
         )
@@ -247,7 +252,7 @@ class _Reader:
                 self._wrong(f"'{key}' does not go with '{kind}'", "leave it out", *path, key)
                 return None
         if kind == "sql":
-            return QueryEntry(entry["sql"])
+            return QueryEntry(name, entry["sql"], self.places.of(*path, kind), str(self.path))
         if kind == "postgres":
             if "sql" in entry and ("table" in entry or "schema" in entry):
                 self._wrong(f"the table '{name}' has both 'sql' and a table", "give one of them", *path, "sql")

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 import duckdb
 import sqlglot
 from sqlglot import errors, expressions
 
+from relcrf.data.manifest import QueryEntry
 from relcrf.data.readers.base import Found
 from relcrf.data.store import Store, first_line, literal, quoted
-from relcrf.errors import DataError, DataPlace, Diagnostic, Span, listing, suggestion
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 
 
-@dataclass(frozen=True)
-class Query:
-    """A table of a manifest that is a query over its other tables.
-
-    Args:
-        place: where the manifest says so. file: the manifest, for messages.
-    """
-
-    name: str
-    sql: str
-    place: Span
-    file: str
-
-
-def run_queries(queries: Sequence[Query], given: Sequence[Found], store: Store) -> list[Found]:
+def run_queries(queries: Sequence[QueryEntry], given: Sequence[Found], store: Store) -> list[Found]:
     """The tables that queries make of given ones.
 
     The database is a file of its own with copies of those given tables that a query names. While queries run, it is open
@@ -80,7 +66,7 @@ def run_queries(queries: Sequence[Query], given: Sequence[Found], store: Store) 
     return [Found(q.name, f"{q.file}, table '{q.name}'", f"{box}.main.{quoted(q.name)}") for q in queries]
 
 
-def _named_tables(query: Query) -> set[str]:
+def _named_tables(query: QueryEntry) -> set[str]:
     """The tables that a query names, in lower case; names that it gives itself among them."""
     try:
         statements = duckdb.extract_statements(query.sql)
@@ -97,7 +83,7 @@ def _named_tables(query: Query) -> set[str]:
     return {table.name.lower() for table in tree.find_all(expressions.Table)}
 
 
-def _failed(query: Query, error: duckdb.Error, known: Sequence[str]) -> DataError:
+def _failed(query: QueryEntry, error: duckdb.Error, known: Sequence[str]) -> DataError:
     """What DuckDB refuses, as a mistake of the manifest."""
     if isinstance(error, duckdb.PermissionException):
         hint = "SQL sees the manifest's tables alone: give the file a table of its own"
@@ -107,5 +93,5 @@ def _failed(query: Query, error: duckdb.Error, known: Sequence[str]) -> DataErro
     return _refused(query, f"the SQL of table '{query.name}' fails", guess or "mend the SQL", first_line(error))
 
 
-def _refused(query: Query, message: str, hint: str, *notes: str) -> DataError:
+def _refused(query: QueryEntry, message: str, hint: str, *notes: str) -> DataError:
     return DataError(Diagnostic("E234", message, query.place, hint, notes))

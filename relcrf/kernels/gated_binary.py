@@ -14,10 +14,10 @@ Source: the formulas and their adjoint are our own; the method, see `gated_pairs
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32, float64, int64
+from numba import float32, float64, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.gated_layout import LANES, SLOTS, Slots
@@ -205,27 +205,40 @@ def room_for(slots: Slots, n_iterations: int) -> int:
     return int(np.diff(slots.slot_start).max(initial=0)) * (8 + 2 * max(n_iterations, 1))
 
 
-def _types(real: Any) -> tuple[Any, ...]:
+class BinaryNetwork(NamedTuple):
+    """Gated pairs of binary nodes; all arrays of real numbers are float32 or all are float64.
+
+    Args:
+        nodes: log potentials, shape (2 * n_nodes,); one of a node's two may be -inf.
+        contrasts: the logs of a, b and r of each table at gate 1, flat, shape (3 * n_tables,).
+        gate: shape (n_pairs,).
+        n_iterations: 0 or more.
+    """
+
+    slots: Slots
+    nodes: np.ndarray
+    contrasts: np.ndarray
+    gate: np.ndarray
+    n_iterations: int
+
+
+def _network(real: Any) -> Any:
     given = read_only(real[::1])
-    return int64, int64, SLOTS, given, given, given, int64, real[::1]
+    return types.NamedTuple([SLOTS, given, given, given, int64], BinaryNetwork)
 
 
-@kernel(*((*_types(real), real[::1]) for real in (float32, float64)), **FAST)
-def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, room, beliefs):
-    """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
-    real = nodes.dtype.type
+@kernel(*((int64, int64, _network(real), real[::1], real[::1]) for real in (float32, float64)), **FAST)
+def propagate_blocks(lo, hi, network, room, beliefs):
+    """Compute the beliefs of blocks lo..hi-1; see `room_for`."""
+    slots, nodes, contrasts, gate = network.slots, network.nodes, network.contrasts, network.gate
     n_slots = _longest(slots.slot_start, lo, hi)
     work, odds = room[: 8 * n_slots], room[8 * n_slots :]
-    n_nodes = _longest(slots.node_start, lo, hi) + 1
-    base, total, following = (
-        np.empty(n_nodes, nodes.dtype),
-        np.empty(n_nodes, nodes.dtype),
-        np.empty(n_nodes, nodes.dtype),
-    )
-    most = real(MOST32 if nodes.itemsize == 4 else MOST64)
+    base = np.empty(_longest(slots.node_start, lo, hi) + 1, nodes.dtype)
+    total, following = np.empty_like(base), np.empty_like(base)
+    most = nodes.dtype.type(MOST32 if nodes.itemsize == 4 else MOST64)
     for block in range(lo, hi):
         n = _base(slots, block, nodes, base)
-        _forward(slots, block, n, contrasts, gate, n_iterations, 0, most, base, total, following, odds, work)
+        _forward(slots, block, n, contrasts, gate, network.n_iterations, 0, most, base, total, following, odds, work)
         for v in range(n - 1):
             state = 2 * slots.node[slots.node_start[block] + v]
             small = exp(-abs(float64(total[v])))
@@ -235,34 +248,29 @@ def propagate_blocks(lo, hi, slots, nodes, contrasts, gate, n_iterations, room, 
 
 
 @kernel(
-    *((*_types(real), LOSS, real[::1], float64[::1], int64, real[::1], real[::1]) for real in (float32, float64)),
+    *(
+        (int64, int64, _network(real), real[::1], LOSS, real[::1], float64[::1], int64, real[::1], real[::1])
+        for real in (float32, float64)
+    ),
     **FAST,
 )
-def adjoint_blocks(
-    lo, hi, slots, nodes, contrasts, gate, n_iterations, room, loss, d_nodes, d_contrasts, origin, d_gate, beliefs
-):
-    """Beliefs of blocks lo..hi-1, their loss, and its derivatives; all real arrays are float32 or all are float64.
+def adjoint_blocks(lo, hi, network, room, loss, d_nodes, d_contrasts, origin, d_gate, beliefs):
+    """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
 
     Args:
-        slots: see `Slots`. nodes: log potentials, shape (2 * n_nodes,); one of a node's two may be -inf.
-        contrasts: the logs of a, b and r of each table at gate 1, flat, shape (3 * n_tables,).
-        gate: shape (n_pairs,). n_iterations: 0 or more. room: overwritten; see `room_for`. loss: see `Loss`.
+        room: overwritten; see `room_for`. loss: see `Loss`.
         d_nodes, d_gate, beliefs: overwritten where the blocks' nodes and pairs are.
         d_contrasts: added to; that of table t begins at 3 * t - origin.
 
     Returns:
         the loss of all their nodes.
     """
-    real = nodes.dtype.type
-    n_slots = _longest(slots.slot_start, lo, hi)
+    slots, nodes, contrasts, gate = network.slots, network.nodes, network.contrasts, network.gate
+    n_iterations, n_slots = network.n_iterations, _longest(slots.slot_start, lo, hi)
     work, odds = room[: 8 * n_slots], room[8 * n_slots :]
-    n_nodes = _longest(slots.node_start, lo, hi) + 1
-    base, total, following = (
-        np.empty(n_nodes, nodes.dtype),
-        np.empty(n_nodes, nodes.dtype),
-        np.empty(n_nodes, nodes.dtype),
-    )
-    most = real(MOST32 if nodes.itemsize == 4 else MOST64)
+    base = np.empty(_longest(slots.node_start, lo, hi) + 1, nodes.dtype)
+    total, following = np.empty_like(base), np.empty_like(base)
+    most = nodes.dtype.type(MOST32 if nodes.itemsize == 4 else MOST64)
     value = 0.0
     for block in range(lo, hi):
         n = _base(slots, block, nodes, base)

@@ -22,9 +22,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from relcrf.kernels import gated_binary, gated_tables
-from relcrf.kernels.gated_binary import WIDEST32, WIDEST64
+from relcrf.kernels.gated_binary import WIDEST32, WIDEST64, BinaryNetwork
 from relcrf.kernels.gated_layout import Slots, slots_of
 from relcrf.kernels.gated_losses import LINEAR, Loss
+from relcrf.kernels.gated_tables import TableNetwork
 from relcrf.kernels.threads import frozen, in_runs, scratch
 
 RUNS = 32
@@ -185,32 +186,33 @@ def propagate(
         ValueError: as of `arithmetic`; a log potential of a node is inf or nan, or all of one node are -inf.
     """
     chosen = arithmetic(layout, tables, gate, real)
-    given = _given(layout, nodes, tables, gate, chosen)
-    beliefs = np.empty(len(nodes), dtype=given[-1].dtype)
+    network = _network(layout, nodes, tables, gate, n_iterations, chosen)
+    beliefs = np.empty(len(nodes), dtype=network.gate.dtype)
 
     def run(lo: int, hi: int) -> None:
         blocks = layout.runs[lo], layout.runs[hi]
-        if chosen == "tables float64":
-            gated_tables.propagate_blocks(*blocks, layout.slots, *given, n_iterations, beliefs)
+        if isinstance(network, TableNetwork):
+            gated_tables.propagate_blocks(*blocks, network, beliefs)
         else:
             room = scratch(gated_binary.room_for(layout.slots, 1), beliefs.dtype)
-            gated_binary.propagate_blocks(*blocks, layout.slots, *given, n_iterations, room, beliefs)
+            gated_binary.propagate_blocks(*blocks, network, room, beliefs)
 
     list(in_runs(_work(layout, n_iterations), run))
     return beliefs.astype(real, copy=False)
 
 
-def _given(
-    layout: Layout, nodes: np.ndarray, tables: np.ndarray, gate: np.ndarray, chosen: Arithmetic
-) -> tuple[np.ndarray, ...]:
-    """What the kernels of an arithmetic take between the slots and the number of iterations."""
+def _network(
+    layout: Layout, nodes: np.ndarray, tables: np.ndarray, gate: np.ndarray, n_iterations: int, chosen: Arithmetic
+) -> TableNetwork | BinaryNetwork:
+    """Return what the kernels of an arithmetic work on."""
     _check_nodes(layout, nodes)
     if chosen == "tables float64":
-        numbers = (frozen(values, np.float64) for values in (nodes, tables, gate))
-        return layout.state_start, layout.table_start, *numbers
+        n, t, g = (frozen(values, np.float64) for values in (nodes, tables, gate))
+        return TableNetwork(layout.slots, layout.state_start, layout.table_start, n, t, g, n_iterations)
     contrasts = _contrasts(np.asarray(tables, dtype=np.float64).reshape(-1, 4)).ravel()
     kind = np.float32 if chosen == "binary float32" else np.float64
-    return tuple(frozen(values, kind) for values in (nodes, contrasts, gate))
+    n, c, g = (frozen(values, kind) for values in (nodes, contrasts, gate))
+    return BinaryNetwork(layout.slots, n, c, g, n_iterations)
 
 
 def _work(layout: Layout, n_iterations: int) -> np.ndarray:
@@ -239,9 +241,9 @@ def adjoint(
     """
     _check_loss(layout, loss)
     chosen = arithmetic(layout, tables, gate, real)
-    given = _given(layout, nodes, tables, gate, chosen)
-    general = chosen == "tables float64"
-    kind = given[-1].dtype
+    network = _network(layout, nodes, tables, gate, n_iterations, chosen)
+    general = isinstance(network, TableNetwork)
+    kind = network.gate.dtype
     beliefs, d_nodes, d_gate = (np.zeros(n, dtype=kind) for n in (len(nodes), len(nodes), len(gate)))
     cell = layout.table_start if general else 3 * np.arange(layout.n_tables + 1)
     d_cells = np.zeros(int(cell[-1]))
@@ -251,7 +253,7 @@ def adjoint(
         origin, stop = (int(cell[table]) for table in layout.reach[at])
         own = np.zeros(stop - origin)
         blocks = layout.runs[at], layout.runs[at + 1]
-        value = kernel(*blocks, layout.slots, *given, n_iterations, *room, loss, d_nodes, own, origin, d_gate, beliefs)
+        value = kernel(*blocks, network, *room, loss, d_nodes, own, origin, d_gate, beliefs)
         return value, origin, own
 
     def several(lo: int, hi: int) -> list[tuple[float, int, np.ndarray]]:

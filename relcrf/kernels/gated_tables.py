@@ -9,14 +9,36 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int64
+from numba import float64, int64, types
 
 from relcrf.kernels.compile import kernel, read_only
-from relcrf.kernels.gated_layout import SLOTS
+from relcrf.kernels.gated_layout import SLOTS, Slots
 from relcrf.kernels.gated_losses import LOSS, loss_of_beliefs
 from relcrf.kernels.vector_math import exp
 
 GIVEN, FLAT, INDEX = read_only(float64[::1]), float64[::1], read_only(int64[::1])
+
+
+class TableNetwork(NamedTuple):
+    """Gated pairs with their tables.
+
+    Args:
+        state_start, table_start: where the states of each node, and each table, begin.
+        nodes, tables: log potentials; those of nodes may be -inf, but not all of one node.
+        gate: shape (n_pairs,).
+        n_iterations: 0 or more.
+    """
+
+    slots: Slots
+    state_start: np.ndarray
+    table_start: np.ndarray
+    nodes: np.ndarray
+    tables: np.ndarray
+    gate: np.ndarray
+    n_iterations: int
+
+
+NETWORK = types.NamedTuple([SLOTS, INDEX, INDEX, GIVEN, GIVEN, GIVEN, int64], TableNetwork)
 
 
 class Places(NamedTuple):
@@ -34,7 +56,8 @@ compiled = kernel(error_model="numpy")
 
 
 @compiled
-def _places(slots, block, state_start):
+def _places(network, block):
+    slots, state_start = network.slots, network.state_start
     n_nodes = slots.node_start[block + 1] - slots.node_start[block]
     n_pairs = slots.pair_start[block + 1] - slots.pair_start[block]
     state, message = np.zeros(n_nodes + 1, np.int64), np.zeros(n_pairs + 1, np.int64)
@@ -49,12 +72,14 @@ def _places(slots, block, state_start):
 
 
 @compiled
-def _own(slots, block, state_start, places, nodes, out):
-    """Brings the flat numbers of a block's nodes together."""
+def _own(network, block, places):
+    """Return the flat log potentials of a block's nodes, one node after the other."""
+    slots, out = network.slots, np.empty(places.state[-1])
     for v in range(len(places.state) - 1):
-        there = state_start[slots.node[slots.node_start[block] + v]]
+        there = network.state_start[slots.node[slots.node_start[block] + v]]
         for x in range(places.state[v + 1] - places.state[v]):
-            out[places.state[v] + x] = nodes[there + x]
+            out[places.state[v] + x] = network.nodes[there + x]
+    return out
 
 
 @compiled
@@ -87,23 +112,15 @@ def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d
 
 
 @compiled
-def _pair(slots, block, places, p, table_start):
+def _pair(network, block, places, p):
     """Of a block's pair p: itself, where its nodes' states, its messages to each and its table begin, and the cardinalities."""
+    slots = network.slots
     slot = slots.slot_start[block] + p
     first, second = slots.first[slot], slots.second[slot]
     k, n = places.state[first + 1] - places.state[first], places.state[second + 1] - places.state[second]
-    pair = slots.pair[slot]
-    to_first = places.message[p]
-    return (
-        pair,
-        places.state[first],
-        places.state[second],
-        to_first,
-        to_first + k,
-        table_start[slots.table_of[pair]],
-        k,
-        n,
-    )
+    pair, to_first = slots.pair[slot], places.message[p]
+    cell = network.table_start[slots.table_of[pair]]
+    return pair, places.state[first], places.state[second], to_first, to_first + k, cell, k, n
 
 
 @compiled
@@ -121,7 +138,7 @@ def _lower(message):
 
 
 @compiled
-def _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity):
+def _forward(network, block, places, own, totals, messages, cavity):
     """All iterations of a block.
 
     Args:
@@ -131,16 +148,16 @@ def _forward(slots, block, places, table_start, tables, gate, n_iterations, own,
     Returns:
         the last row.
     """
-    n_rows = len(totals)
+    n_rows, gate = len(totals), network.gate
     totals[0] = own
     messages[0] = 0.0
-    for t in range(n_iterations):
+    for t in range(network.n_iterations):
         total, message = totals[t % n_rows], messages[t % n_rows]
         following, new = totals[(t + 1) % n_rows], messages[(t + 1) % n_rows]
         following[:] = own
         for p in range(len(places.message) - 1):
-            pair, first, second, to_first, to_second, cell, k, n = _pair(slots, block, places, p, table_start)
-            table = tables[cell : cell + k * n]
+            pair, first, second, to_first, to_second, cell, k, n = _pair(network, block, places, p)
+            table = network.tables[cell : cell + k * n]
             _cavity(total, message, first, to_first, k, cavity)
             _through(cavity[:k], gate[pair], table, n, 1, new[to_second : to_second + n])
             _cavity(total, message, second, to_second, n, cavity)
@@ -151,26 +168,11 @@ def _forward(slots, block, places, table_start, tables, gate, n_iterations, own,
                 following[first + x] += new[to_first + x]
             for y in range(n):
                 following[second + y] += new[to_second + y]
-    return n_iterations % n_rows
+    return network.n_iterations % n_rows
 
 
 @compiled
-def _backward(
-    slots,
-    block,
-    places,
-    table_start,
-    tables,
-    gate,
-    n_iterations,
-    totals,
-    messages,
-    d_own,
-    room,
-    d_tables,
-    origin,
-    d_gate,
-):
+def _backward(network, block, places, totals, messages, d_own, room, d_tables, origin, d_gate):
     """From the derivatives by what nodes have in the end, in `d_own`, those by their log potentials, there, and all others.
 
     Args:
@@ -178,18 +180,18 @@ def _backward(
     """
     d_total, following = d_own.copy(), np.empty_like(d_own)
     d_message = np.zeros(places.message[-1])
-    for t in range(n_iterations - 1, -1, -1):
+    for t in range(network.n_iterations - 1, -1, -1):
         following[:] = 0.0
         for p in range(len(places.message) - 1):
-            pair, first, second, to_first, to_second, cell, k, n = _pair(slots, block, places, p, table_start)
-            table, d_table = tables[cell : cell + k * n], d_tables[cell - origin : cell - origin + k * n]
+            pair, first, second, to_first, to_second, cell, k, n = _pair(network, block, places, p)
+            table, d_table = network.tables[cell : cell + k * n], d_tables[cell - origin : cell - origin + k * n]
             by_first, by_second = d_message[to_first : to_first + k], d_message[to_second : to_second + n]
             for x in range(k):
                 by_first[x] = d_total[first + x] - by_first[x]
             for y in range(n):
                 by_second[y] = d_total[second + y] - by_second[y]
             _cavity(totals[t], messages[t], first, to_first, k, room[0])
-            g = gate[pair]
+            g = network.gate[pair]
             d_gate[pair] += _through_back(room[0, :k], g, table, n, 1, room[1, :n], by_second, room[2, :k], d_table)
             _cavity(totals[t], messages[t], second, to_second, n, room[0])
             d_gate[pair] += _through_back(room[0, :n], g, table, 1, n, room[1, :k], by_first, by_second, d_table)
@@ -223,87 +225,50 @@ def _widest(state_start):
     return k
 
 
-HEAD = (int64, int64, SLOTS, INDEX, INDEX, GIVEN, GIVEN, GIVEN, int64)
-
-
-@kernel((*HEAD, FLAT), error_model="numpy")
-def propagate_blocks(lo, hi, slots, state_start, table_start, nodes, tables, gate, n_iterations, beliefs):
-    """The beliefs of blocks lo..hi-1; arguments as of `adjoint_blocks`."""
+@kernel((int64, int64, NETWORK, FLAT), error_model="numpy")
+def propagate_blocks(lo, hi, network, beliefs):
+    """Compute the beliefs of blocks lo..hi-1."""
+    slots, state_start = network.slots, network.state_start
     cavity = np.empty(_widest(state_start))
     for block in range(lo, hi):
-        places = _places(slots, block, state_start)
-        own = np.empty(places.state[-1])
-        _own(slots, block, state_start, places, nodes, own)
+        places = _places(network, block)
+        own = _own(network, block, places)
         totals, messages = np.empty((2, len(own))), np.empty((2, places.message[-1]))
-        last = _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, cavity)
+        logs = totals[_forward(network, block, places, own, totals, messages, cavity)]
         for v in range(len(places.state) - 1):
             node = slots.node[slots.node_start[block] + v]
-            _normalise(
-                totals[last, places.state[v] : places.state[v + 1]], beliefs[state_start[node] : state_start[node + 1]]
-            )
+            here = slice(places.state[v], places.state[v + 1])
+            _normalise(logs[here], beliefs[state_start[node] : state_start[node + 1]])
 
 
-@kernel((*HEAD, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")
-def adjoint_blocks(
-    lo,
-    hi,
-    slots,
-    state_start,
-    table_start,
-    nodes,
-    tables,
-    gate,
-    n_iterations,
-    loss,
-    d_nodes,
-    d_tables,
-    origin,
-    d_gate,
-    beliefs,
-):
-    """Beliefs of blocks lo..hi-1, their loss, and its derivatives.
+@kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")
+def adjoint_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, beliefs):
+    """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
 
     Args:
-        slots: see `Slots`. state_start, table_start: where the states of each node, and each table, begin.
-        nodes, tables: log potentials; those of nodes may be -inf, but not all of one node.
-        gate: shape (n_pairs,). n_iterations: 0 or more. loss: see `Loss`.
+        loss: see `Loss`.
         d_nodes, beliefs: overwritten where the blocks' nodes are.
-        d_gate: added to. d_tables: added to; cell c of `tables` is its c - origin.
+        d_gate: added to. d_tables: added to; cell c of the tables is its c - origin.
 
     Returns:
         the loss of all their nodes.
     """
+    slots, state_start, n_iterations = network.slots, network.state_start, network.n_iterations
     room = np.empty((3, _widest(state_start)))
     value = 0.0
     for block in range(lo, hi):
-        places = _places(slots, block, state_start)
-        own = np.empty(places.state[-1])
-        _own(slots, block, state_start, places, nodes, own)
+        places = _places(network, block)
+        own = _own(network, block, places)
         totals = np.empty((n_iterations + 1, len(own)))
         messages = np.empty((n_iterations + 1, places.message[-1]))
-        _forward(slots, block, places, table_start, tables, gate, n_iterations, own, totals, messages, room[0])
+        _forward(network, block, places, own, totals, messages, room[0])
         for v in range(len(places.state) - 1):
             node, here = slots.node[slots.node_start[block] + v], slice(places.state[v], places.state[v + 1])
             start, logs = state_start[node], totals[n_iterations, here]
             belief = beliefs[start : state_start[node + 1]]
             _normalise(logs, belief)
             value += loss_of_beliefs(loss, node, start, belief, logs, own[here])
-        _backward(
-            slots,
-            block,
-            places,
-            table_start,
-            tables,
-            gate,
-            n_iterations,
-            totals,
-            messages,
-            own,
-            room,
-            d_tables,
-            origin,
-            d_gate,
-        )
+        _backward(network, block, places, totals, messages, own, room, d_tables, origin, d_gate)
         for v in range(len(places.state) - 1):
             start = state_start[slots.node[slots.node_start[block] + v]]
             for x in range(places.state[v + 1] - places.state[v]):

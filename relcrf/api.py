@@ -25,7 +25,7 @@ from relcrf.backends.learned import LearnedModel
 from relcrf.backends.problems import question
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
-from relcrf.backends.registry import backend_class, make
+from relcrf.backends.registry import backend_class
 from relcrf.backends.sharded import infer, require_pieces
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
@@ -376,7 +376,7 @@ def predict(
     """
     started = time.perf_counter()
     learned = trained.learned
-    system = make(learned.backend, **{**learned.settings, **settings})
+    system = learned.system(**settings)
     grounding, vectors, problem = question(learned, grounding, hidden, asked)
     with in_pieces(grounding, problem, executor) as pieces:
         inferred = infer(pieces, system, vectors) if pieces else system.infer(problem, vectors, observe)
@@ -402,7 +402,7 @@ def joint_log_likelihood(
         executor, settings: as for `predict`.
     """
     learned = trained.learned
-    system = make(learned.backend, **{**learned.settings, **settings})
+    system = learned.system(**settings)
     every = np.ones(len(grounding.states), dtype=bool)
     grounding, vectors, problem = question(learned, grounding, every if hidden is None else hidden)
     with in_pieces(grounding, problem, executor) as pieces:

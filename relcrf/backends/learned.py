@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from relcrf.backends.base import AbstractBackend
+from relcrf.backends.registry import make
 from relcrf.errors import DataError, Diagnostic, listing
 from relcrf.graph.weights import WeightLayout
 from relcrf.grounding.blocks import TemplateInfo
@@ -61,6 +63,10 @@ class LearnedModel:
     gates: Meaning | None = None
     moments: Moments | None = None
     seconds: float = field(default=0.0, compare=False)
+
+    def system(self, **settings: Any) -> AbstractBackend:
+        """Return the backend as it was trained, with some of its settings changed."""
+        return make(self.backend, **{**self.settings, **settings})
 
     def placed(self, grounding: Grounding) -> Grounding:
         """A ground graph with the candidates that training chose.

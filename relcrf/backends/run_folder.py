@@ -207,48 +207,51 @@ def load(folder: Path) -> LearnedModel:
         if partial_name(folder).is_dir():
             hint = f"training was interrupted; go on with: relcrf train ... --out {folder} --resume"
         raise DataError(Diagnostic("E334", f"'{folder}' is no run folder", hint=hint))
-    path = own_file(folder, "run.json")
-    try:
+    with _reading(folder, "run.json") as path:
         run = json.loads(path.read_text(encoding="utf-8"))
         version = run["format"]
         if version != FORMAT:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
-        path = own_file(folder, "dictionaries.json")
+        (backend,) = _texts([run["backend"]])
+        settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
+    with _reading(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
-        keys = [dictionaries["keys"][template["name"]] for template in run["templates"]]
-        meaning = _meaning(run, keys)
+        meaning = _meaning(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        path = own_file(folder, "model.rcrf")
+        vocabulary = {name: _texts(values) for name, values in dictionaries["domains"].items()}
+        sizes = dict.fromkeys(("weights", *run["vectors"]), meaning.layout.size)
+        if gates is not None:
+            sizes["gates"] = gates.layout.size
+    with _reading(folder, "model.rcrf") as path:
         spec = parse(path.read_text(encoding="utf-8"), str(path))
         require_valid(spec)
-        vectors = {}
-        for name in sorted({"weights", *run["vectors"]} | ({"gates"} if gates else set())):
-            path = own_file(folder, f"{name}.npy")
-            vectors[name] = _numbers(path, ((gates if gates and name == "gates" else meaning).layout.size,))
-        path = own_file(folder, "log.jsonl")
+    vectors = {}
+    for name, size in sorted(sizes.items()):
+        with _reading(folder, f"{name}.npy") as path:
+            vectors[name] = _numbers(path, (size,))
+    with _reading(folder, "log.jsonl") as path:
         log = tuple(_entry(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
-        path = own_file(folder, "moments.npy")
+    with _reading(folder, "moments.npy") as path:
         moments = _moments(path, meaning.layout.size)
-        path = own_file(folder, "histograms.json")
-        return LearnedModel(
-            spec,
-            _texts([run["backend"]])[0],
-            dict(run["settings"]),
-            vectors,
-            meaning.layout,
-            meaning.templates,
-            {name: _texts(values) for name, values in dictionaries["domains"].items()},
-            dict(run["summary"]),
-            bool(run["converged"]),
-            log,
-            _histograms(path),
-            gates,
-            moments,
-        )
-    except DAMAGED as error:
-        raise corrupt(path, error) from None
+    with _reading(folder, "histograms.json") as path:
+        histograms = _histograms(path)
+    return LearnedModel(
+        spec=spec,
+        backend=backend,
+        settings=settings,
+        vectors=vectors,
+        layout=meaning.layout,
+        templates=meaning.templates,
+        vocabulary=vocabulary,
+        summary=summary,
+        converged=converged,
+        log=log,
+        histograms=histograms,
+        gates=gates,
+        moments=moments,
+    )
 
 
 def _require_unchanged(folder: Path) -> None:
@@ -256,43 +259,55 @@ def _require_unchanged(folder: Path) -> None:
     Raises:
         DataError: where a file is another than the manifest says, by its hash; a folder that has no manifest is taken as it is.
     """
-    path = folder / MANIFEST
-    try:
-        for name, known in known_hashes(folder).items():
-            path = own_file(folder, name)
+    for name, known in known_hashes(folder).items():
+        with _reading(folder, name):
             if hashes(folder, [name])[name] != known:
                 raise ValueError("its content is not what was written")
-    except (OSError, ValueError) as error:
-        raise corrupt(path, error) from None
 
 
 def known_hashes(folder: Path) -> dict[str, str]:
-    """The hash of each file but the timings, as they were written; empty where there is no manifest.
+    """Return the hash of each file but the timings, as it was written; empty where there is no manifest.
 
     Raises:
         DataError: where the manifest is damaged.
     """
-    path = own_file(folder, MANIFEST)
-    if not path.exists():
-        return {}
-    try:
-        return {str(name): str(known) for name, known in json.loads(path.read_text("utf-8"))["files"].items()}
-    except DAMAGED as error:
-        raise corrupt(path, error) from None
+    return {str(name): str(known) for name, known in _manifest(folder).get("files", {}).items()}
 
 
 def load_provenance(folder: Path) -> Provenance | None:
-    """What a run was made of; None where that is not known.
+    """Return what a run was made of; None where that is not known.
 
     Raises:
         DataError: where the file is damaged.
     """
-    path = own_file(folder, MANIFEST)
-    if not path.exists():
-        return None
-    try:
-        made_of = json.loads(path.read_text(encoding="utf-8"))["made_of"]
+    made_of = _manifest(folder).get("made_of")
+    with _reading(folder, MANIFEST):
         return None if made_of is None else Provenance.of_plain(made_of)
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of a run folder; empty where there is none.
+
+    Raises:
+        DataError: where it is damaged.
+    """
+    with _reading(folder, MANIFEST) as path:
+        if not path.exists():
+            return {}
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return {"files": dict(found["files"]), "made_of": found["made_of"]}
+
+
+@contextmanager
+def _reading(folder: Path, name: str) -> Iterator[Path]:
+    """Open a file of a run folder for reading: whatever goes wrong inside is reported as its damage.
+
+    Raises:
+        DataError: where the file is not as it was written, or `own_file` rejects it.
+    """
+    path = own_file(folder, name)
+    try:
+        yield path
     except DAMAGED as error:
         raise corrupt(path, error) from None
 
@@ -337,13 +352,10 @@ def load_timings(folder: Path) -> Timings:
     Raises:
         DataError: where the file is damaged.
     """
-    path = own_file(folder, "timings.json")
-    try:
+    with _reading(folder, "timings.json") as path:
         facts = json.loads(path.read_text(encoding="utf-8"))
         steps = seconds_of(facts.pop("steps", ()))
         return Timings({str(name): float(seconds) for name, seconds in facts.items()}, tuple(steps))
-    except DAMAGED as error:
-        raise corrupt(path, error) from None
 
 
 def _moments(path: Path, size: int) -> Moments | None:

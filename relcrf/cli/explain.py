@@ -60,8 +60,7 @@ def explain(
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
     with watching(quiet=as_json) as watch:
-        watch.phase("reading tables")
-        grounding = fit.ground(tables.dataset, tables.budget, watch.grounding, keep=tables.saved)
+        grounding = tables.ground(fit, watch)
         watch.phase("explaining")
         chosen |= {"against": options.against, "hidden": held.hidden(grounding)}
         found = fit.explain(grounding, variable, depth=options.depth, **chosen)
@@ -70,7 +69,7 @@ def explain(
         neighbourhood.save(found, picture)
     if as_json:
         facts = {**asdict(found), "by_template": found.by_template(), "flips": asdict(changes) if changes else None}
-        print_json({"run": str(run), **facts, "picture": str(picture) if picture else None})
+        print_json({"run": run, **facts, "picture": picture})
         return
     _show(found, options.top)
     if changes is not None:

@@ -44,8 +44,8 @@ def graph(
         network.save(found, picture)
     if as_json:
         answer = _answer(found, top)
-        files = {name: str(path) for name, path in (("graphml", graphml), ("picture", picture)) if path is not None}
-        print_json({"run": str(run), **answer, **files, **({"dot": graph_files.as_dot(found)} if dot else {})})
+        files = {name: path for name, path in (("graphml", graphml), ("picture", picture)) if path is not None}
+        print_json({"run": run, **answer, **files, **({"dot": graph_files.as_dot(found)} if dot else {})})
         return
     if dot:
         sys.stdout.write(graph_files.as_dot(found))

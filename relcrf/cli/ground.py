@@ -78,15 +78,7 @@ def ground(
     loaded = api.load(model)
     started = time.perf_counter()
     with session.watching() as watch:
-        watch.phase("reading tables")
-        grounding = loaded.ground(
-            tables.dataset,
-            tables.budget,
-            engine=open_engine,
-            keep=tables.saved,
-            progress=watch.grounding,
-            most_factors=max_factors,
-        )
+        grounding = tables.ground(loaded, watch, engine=open_engine, most_factors=max_factors)
     seconds = time.perf_counter() - started
     if not as_json:
         warn(loaded.warnings)
@@ -121,8 +113,8 @@ def _list(
     if out is not None:
         frame.write(out)
     if as_json:
-        rows = [dict(zip(frame.columns, row, strict=True)) for row in frame.rows()] if out is None else []
-        print_json({**subject, "total": total, what: rows, "out": str(out) if out else None, **kept})
+        rows = frame.to_dicts() if out is None else []
+        print_json({**subject, "total": total, what: rows, "out": out, **kept})
         return
     (name,) = subject.values()
     if out is not None:

@@ -118,7 +118,7 @@ def infer(
     sizes = {"variables": read.scopes.n_nodes, "known": int((states >= 0).sum())}
     if session.as_json:
         facts = {"task": task.value, "method": method, **sizes, "verdict": verdict, **answer.facts}
-        print_json(facts | {"seconds": seconds, "out": str(out) if out else None})
+        print_json(facts | {"seconds": seconds, "out": out})
     else:
         part = (
             "" if answer.verdict.status == "exact" else f"; {verdict['exact_variables']:,} of {len(left.nodes):,} exact"

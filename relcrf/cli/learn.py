@@ -136,7 +136,7 @@ def train(
     if session.as_json:
         figures = {"summary": learned.summary, "converged": learned.converged, "seconds": timings}
         chosen_by = {} if selected is None else {"settings": selected.settings, "selection": selected.rows}
-        print_json({"run": str(folder.out), **figures, **chosen_by})
+        print_json({"run": folder.out, **figures, **chosen_by})
         return
     warn(loaded.warnings)
     held.note_default(training.hidden)
@@ -231,10 +231,9 @@ def predict(
         require_writable(out)
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
-    make(fit.learned.backend, **{**fit.learned.settings, **chosen})
+    fit.learned.system(**chosen)  # rejects what is no setting before any work is done
     with session.watching() as watch:
-        watch.phase("reading tables")
-        grounding = fit.ground(tables.dataset, tables.budget, watch.grounding, keep=tables.saved)
+        grounding = tables.ground(fit, watch)
         watch.phase("inferring")
         hidden = held.hidden(grounding)
         found = api.predict(fit, grounding, hidden=hidden, observe=watch.inference, **chosen)
@@ -255,17 +254,12 @@ def predict(
     if session.as_json:
         print_json(
             {
-                "predictions": {}
-                if out
-                else {
-                    name: [dict(zip(frame.columns, row, strict=True)) for row in frame.rows()]
-                    for name, frame in frames.items()
-                },
+                "predictions": {} if out else {name: frame.to_dicts() for name, frame in frames.items()},
                 "queries": {name: len(frame) for name, frame in frames.items()},
                 "unseen_keys": found.unseen_keys,
                 "verdict": asdict(verdict),
                 "seconds": found.seconds,
-                "out": str(out) if out else None,
+                "out": out,
             }
         )
         if interrupted:

@@ -11,7 +11,7 @@ import typer
 from relcrf import api
 from relcrf.cli.options import JsonOption, RunArgument
 from relcrf.cli.output import print_json, say, table
-from relcrf.data.frame import Frame, require_writable
+from relcrf.data.frame import require_writable
 
 
 def moments(
@@ -32,15 +32,13 @@ def moments(
     if out is not None:
         frame.write(out)
     apart = np.abs(np.nan_to_num(frame["standard_errors"]))
-    worst = np.argsort(-apart, kind="stable")[:most]
-    rows = Frame({name: column[worst] for name, column in frame.columns.items()}).rows()
+    worst = frame.chosen(np.argsort(-apart, kind="stable")[:most])
     if as_json:
-        shown = [dict(zip(frame.columns, row, strict=True)) for row in rows]
-        print_json({"run": str(run), "moments": len(apart), "worst": shown, "out": str(out) if out else None})
+        print_json({"run": run, "moments": len(apart), "worst": worst.to_dicts(), "out": out})
         return
-    texts = [[*row[:4], *(f"{value:,.6g}" for value in row[4:])] for row in rows]
+    texts = [[*row[:4], *(f"{value:,.6g}" for value in row[4:])] for row in worst.rows()]
     table(
-        f"moments: {len(rows):,} of {len(apart):,}, the farthest apart",
+        f"moments: {len(worst):,} of {len(apart):,}, the farthest apart",
         [c.replace("_", " ") for c in frame.columns],
         texts,
     )

@@ -17,6 +17,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import typer
 
+from relcrf import api
 from relcrf.cli.output import note, watching
 from relcrf.cli.time_limit import limited
 from relcrf.data.dataset import Dataset
@@ -86,6 +87,11 @@ class GroundingOptions(TableOptions):
     def saved(self) -> SavedBlocks | None:
         """The ground blocks of the folder of --keep."""
         return None if self.keep is None else SavedBlocks(self.keep)
+
+    def ground(self, source: api.Model | api.Fit, watch: Watch, **options: Any) -> Grounding:
+        """Ground a model, or the model of a run, on the tables."""
+        watch.phase("reading tables")
+        return source.ground(self.dataset, self.budget, progress=watch.grounding, keep=self.saved, **options)
 
     def note_saved(self) -> None:
         """Print which blocks of the folder of --keep were found and which were made."""

@@ -55,7 +55,7 @@ messages = Console(stderr=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON object on standard output; a number that is none becomes null, and what is not printable an escape of JSON."""
+    """Print one JSON object: what is not a number becomes null, a path its text, and what is not printable an escape of JSON."""
     text = json.dumps(_plain(value), ensure_ascii=False)
     sys.stdout.write("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n")
     sys.stdout.flush()
@@ -68,7 +68,7 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, float):
         return value if value == value and abs(value) != float("inf") else None
-    return value
+    return str(value) if isinstance(value, Path) else value
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

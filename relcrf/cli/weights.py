@@ -71,18 +71,14 @@ def weights(
             watch.phase("standard errors")
             errors = errors_on(learned, grounding, held.hidden(grounding), kept)
         frame = named_weights(learned, errors)
-    order = sorted_rows(frame, kept, options.sort.value)
-    found = Frame({name: column[order] for name, column in frame.columns.items()})
+    found = frame.chosen(sorted_rows(frame, kept, options.sort.value))
     if csv is not None:
         found.write(csv)
-    rows = found.rows(options.top)
     if as_json:
-        shown = [dict(zip(found.columns, row, strict=True)) for row in rows]
-        answer = {"run": str(run), "weights": len(frame), "selected": len(found), "shown": shown}
-        gradient = None if errors is None else errors.gradient
-        print_json({**answer, "gradient": gradient, "csv": str(csv) if csv else None})
+        counts = {"weights": len(frame), "selected": len(found), "shown": found.to_dicts(options.top)}
+        print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient, "csv": csv})
         return
-    _show(found, rows, len(frame))
+    _show(found, found.rows(options.top), len(frame))
     if errors is not None:
         _note_errors(errors, kept)
     if csv is not None:
@@ -141,7 +137,7 @@ def diff(
             "shared_weights": len(found.weights),
             "weights_of_one": [len(alone) for alone in found.only],
         }
-        print_json({"runs": [str(first), str(second)], **facts, "answers": answers})
+        print_json({"runs": [first, second], **facts, "answers": answers})
         return
     _show_differences(found, answers, top)
 

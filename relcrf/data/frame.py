@@ -75,9 +75,9 @@ class Frame:
         """Some of the rows, by their numbers, in that order."""
         return Frame({name: column[rows] for name, column in self.columns.items()})
 
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows, each as a mapping from names to plain values."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows()]
+    def to_dicts(self, limit: int | None = None) -> list[dict[str, Any]]:
+        """Return the rows, or the first of them, each as a mapping from names to plain values."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows(limit)]
 
     def to_pandas(self) -> Any:
         """A pandas.DataFrame; needs the extra `frames`."""

@@ -132,13 +132,13 @@ class Problem:
         """Return a likelihood over the whole problem."""
         return TotalLikelihood(self, part)
 
-    def share(self, vector: np.ndarray) -> Vector:
+    def share(self, vector: np.ndarray) -> SharedVector:
         """A vector that parts of the problem can refer to."""
-        return Vector.of(vector)
+        return SharedVector.of(vector)
 
 
 @dataclass(frozen=True)
-class Vector:
+class SharedVector:
     """A vector of weights that stands by its content: in memory, or in a file that every worker can read.
 
     Args:
@@ -150,7 +150,7 @@ class Vector:
     values: np.ndarray | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, values: np.ndarray, path: Path | None = None) -> Vector:
+    def of(cls, values: np.ndarray, path: Path | None = None) -> SharedVector:
         """A vector, written to a file where one is named."""
         digest = hashlib.blake2b(values.tobytes(), digest_size=16).hexdigest()
         if path is None:

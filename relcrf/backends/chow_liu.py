@@ -16,7 +16,7 @@ from relcrf.backends.base import (
     Learned,
     Monitor,
     Problem,
-    Vector,
+    SharedVector,
     maximise_likelihood,
     moments_at,
 )
@@ -54,7 +54,7 @@ class OnTree(AbstractPart):
     """The forest of the largest information, which each weight has for its feature."""
 
     backend: str
-    information: Vector
+    information: SharedVector
 
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = problem.reduced(self.backend)

@@ -20,7 +20,7 @@ from relcrf.backends.base import (
     Learned,
     Monitor,
     Problem,
-    Vector,
+    SharedVector,
     maximise_likelihood,
     moments_at,
 )
@@ -66,9 +66,9 @@ class OnStructure(AbstractPart):
 
     backend: str
     rule: EdgeRule
-    structure: Vector
-    shares: Vector | None
-    label_information: Vector | None
+    structure: SharedVector
+    shares: SharedVector | None
+    label_information: SharedVector | None
     in_tree: bool = False
     sharpness: float = 0.0
     trees: int = 1

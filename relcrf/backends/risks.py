@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.backends.base import AbstractPart, Problem, Vector
+from relcrf.backends.base import AbstractPart, Problem, SharedVector
 from relcrf.errors import DataError, Diagnostic
 from relcrf.graph.components import components
 from relcrf.graph.gated_graph import GatedGraph
@@ -146,7 +146,7 @@ class GatedBeliefs(AbstractPart):
     backend: str
     settings: Settings
     threshold: float
-    gates: Vector
+    gates: SharedVector
 
     def risk(self, problem: Problem) -> Risk:
         return risk_of(problem, _labelled(problem), self.settings, self.backend)
@@ -163,7 +163,7 @@ class BeliefLikelihood(AbstractLikelihood):
     graph: ReducedGraph
     states: np.ndarray
     risk: Risk
-    gates: Vector
+    gates: SharedVector
     threshold: float
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:

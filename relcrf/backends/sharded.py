@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from relcrf.backends.base import AbstractBackend, Inferred, Problem, Vector
+from relcrf.backends.base import AbstractBackend, Inferred, Problem, SharedVector
 from relcrf.backends.registry import make
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
@@ -47,9 +47,9 @@ class ShardedProblem(Problem):
             return function(Problem(self.graph, np.full_like(self.roles, Role.ABSENT), self.states))
         return self.executor.map_reduce(partial(_on_piece, function=function, keep=self.keep), self.shards)
 
-    def share(self, vector: np.ndarray) -> Vector:
+    def share(self, vector: np.ndarray) -> SharedVector:
         number = len(list(self.folder.glob("vector*.npy")))
-        return Vector.of(vector, self.folder / f"vector{number}.npy")
+        return SharedVector.of(vector, self.folder / f"vector{number}.npy")
 
 
 def shard(
@@ -145,7 +145,7 @@ class _Infer:
 
     backend: str
     settings: tuple[tuple[str, Any], ...]
-    vectors: tuple[tuple[str, Vector], ...]
+    vectors: tuple[tuple[str, SharedVector], ...]
 
     def __call__(self, shard: Path) -> tuple[float, Verdict]:
         loaded = load_shard(shard)

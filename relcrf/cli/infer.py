@@ -31,7 +31,7 @@ from relcrf.inference.result import AbstractInference, Verdict
 LOG10 = math.log(10)
 
 
-class Task(StrEnum):
+class UaiTask(StrEnum):
     """What is asked: the partition function, the marginals, or the most probable states."""
 
     PR = "PR"
@@ -69,7 +69,7 @@ def _written(out: Path | None) -> Iterator[TextIO]:
 def infer(
     model: Annotated[Path, typer.Argument(help="A model of the UAI format, a .uai file.")],
     task: Annotated[
-        Task,
+        UaiTask,
         typer.Option(
             help="PR: the partition function; MAR: the marginals; MPE: the best states.", case_sensitive=False
         ),
@@ -136,7 +136,7 @@ def _exact(inference: AbstractInference, verdict: Verdict) -> int:
 
 
 def _answer(
-    task: Task, model: UaiModel, left: Conditioned, states: np.ndarray, inference: AbstractInference
+    task: UaiTask, model: UaiModel, left: Conditioned, states: np.ndarray, inference: AbstractInference
 ) -> _Answer:
     """The answer about the whole model, from that about the free variables.
 
@@ -145,9 +145,9 @@ def _answer(
         ValueError: where the method has no answer.
     """
     constant = model.constant + left.constant
-    if constant == -np.inf and task is not Task.PR:
+    if constant == -np.inf and task is not UaiTask.PR:
         raise _impossible()
-    if task is Task.MPE:
+    if task is UaiTask.MPE:
         best = inference.map_states(left.potentials)
         score, bound = (best.score + constant) / LOG10, (best.bound + constant) / LOG10
         if score == -np.inf:
@@ -164,7 +164,7 @@ def _answer(
     found = inference.marginals(left.potentials)
     log_partition = found.log_partition + constant if constant > -np.inf else constant  # where the method has none, too
     facts = {"log10_partition": log_partition / LOG10, "possible": log_partition != -np.inf}
-    if task is Task.PR:
+    if task is UaiTask.PR:
         if math.isnan(log_partition):
             raise ValueError("it has no partition function")
         return _Answer(partition_text(log_partition), found.verdict, "", facts)

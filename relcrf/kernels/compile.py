@@ -6,10 +6,12 @@ Numba's cache is pickled, so a folder is used only where nobody else can have pu
 
 from __future__ import annotations
 
+import getpass
 import hashlib
 import os
 import pickle
 import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -68,6 +70,8 @@ def _is_private(folder: Path) -> bool:
     """Whether nobody but this user and root can write to the folder, or put another in its place."""
     if folder.is_symlink():
         return False
+    if sys.platform == "win32":
+        return True  # its folders of users, and of their temporary files, are closed to others
     real = folder.resolve()
     for place in (real, *real.parents):
         status = place.stat()
@@ -104,7 +108,8 @@ def cache_folder() -> CacheFolder:
     folder = user_cache_path("relcrf", appauthor=False) / "kernels" / own
     if folder.is_absolute():
         places.append(CacheFolder(folder, private=True, note=note and f"{note}they are in {folder}"))
-    folder = Path(tempfile.gettempdir()) / f"relcrf_{os.getuid()}_{own}"
+    user = getpass.getuser() if sys.platform == "win32" else os.getuid()
+    folder = Path(tempfile.gettempdir()) / f"relcrf_{user}_{own}"
     places.append(CacheFolder(folder, private=True, note=f"{note}compiled kernels are kept in {folder} only"))
     nowhere = CacheFolder(None, note=f"{note}no folder can keep compiled kernels: every process compiles its own")
     return next((place for place in places if place.is_usable()), nowhere)

@@ -9,7 +9,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
@@ -17,6 +17,8 @@ from typing import IO
 
 import numpy as np
 from filelock import FileLock
+
+from relcrf.errors import Diagnostic, UsageError
 
 UNFINISHED, REMOVED = ".writing", ".removed"
 SHOWN = 40
@@ -27,6 +29,21 @@ _HERE = -100
 _EXCHANGE = 2
 """RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS."""
 _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
+
+
+def require_ending(path: Path, endings: Sequence[str], example: str) -> None:
+    """Validate the name of a file that will be written, before any work is done, and make its folder.
+
+    Args:
+        example: A name that is valid, for the hint.
+
+    Raises:
+        UsageError: The path has another ending, or is a folder.
+    """
+    if path.suffix not in endings or path.is_dir():
+        message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(endings)}"
+        raise UsageError(Diagnostic("E312", message, hint=f"name a file such as {example}"))
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
@@ -147,6 +164,8 @@ def move_aside(folder: Path, place: Path) -> Path:
 
 def _exchanged(one: Path, other: Path) -> bool:
     """Whether the system has exchanged two names in one step; some systems and file systems cannot."""
+    if sys.platform not in ("linux", "darwin"):
+        return False
     library = ctypes.CDLL(None, use_errno=True)
     paths = os.fsencode(one), os.fsencode(other)
     if sys.platform == "linux" and hasattr(library, "renameat2"):

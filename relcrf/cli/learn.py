@@ -35,7 +35,7 @@ from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.splits import split_by
-from relcrf.files import remove_folder, write_text
+from relcrf.files import remove_folder, require_ending, write_text
 from relcrf.training import TrainRequest
 
 
@@ -200,15 +200,13 @@ def _show_training(learned: LearnedModel, selected: Selection | None) -> None:
 
 def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> None:
     """Refuses what `--export-model` could not write, before any work is done; makes the file's folder."""
-    if path.suffix != ".rcrf" or path.is_dir():
-        raise UsageError(Diagnostic("E312", f"'{path}' is no .rcrf file", hint="name a file such as learned.rcrf"))
+    require_ending(path, (".rcrf",), "learned.rcrf")
     if not system.chooses:
         message = f"backend '{system.name}' chooses no candidates, and so there is no other model to export"
         raise UsageError(
             Diagnostic("E392", message, hint="use --backend trmrf or grafting, or leave --export-model out")
         )
     require_exportable(model.spec)
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def predict(

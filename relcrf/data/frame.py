@@ -15,7 +15,7 @@ import numpy as np
 from relcrf.data.extras import require
 from relcrf.data.store import literal, reason
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.files import whole_path
+from relcrf.files import require_ending, whole_path
 from relcrf.text.html_table import html_table
 
 _COPIES = {
@@ -36,19 +36,13 @@ def require_writable(path: Path) -> None:
         UsageError: for an ending that is none of the known ones, a path that is a folder or no text, or Arrow without its
             package.
     """
-    known = (*_COPIES, *_ARROW)
-    if path.suffix not in known:
-        message = f"'{path}' ends in none of {listing(known)}"
-        raise UsageError(Diagnostic("E312", message, hint="choose one of these endings"))
     try:
         str(path).encode()
     except UnicodeEncodeError:
         raise UsageError(Diagnostic("E312", f"'{path}' is no UTF-8 text", hint="choose another name")) from None
-    if path.is_dir():
-        raise UsageError(Diagnostic("E312", f"'{path}' is a folder", hint="name a file"))
+    require_ending(path, (*_COPIES, *_ARROW), "rows.csv")
     if path.suffix in _ARROW:
         require("pyarrow", "frames", f"'{path.name}'")
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 SHOWN = 20

@@ -6,24 +6,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph
-from relcrf.files import whole_path
+from relcrf.files import require_ending, whole_path
 from relcrf.printable import printable
 
 ENDING = ".graphml"
 
 
 def require_writable(path: Path) -> None:
-    """Refuses a file that is no GraphML, before any work is done; makes its folder.
-
-    Raises:
-        UsageError: for another ending, or a path that is a folder.
-    """
-    if path.suffix != ENDING or path.is_dir():
-        message = f"'{path}' does not end in {ENDING}, or is a folder"
-        raise UsageError(Diagnostic("E312", message, hint=f"name a file such as graph{ENDING}"))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Validate the name of a GraphML file, see `require_ending`."""
+    require_ending(path, (ENDING,), f"graph{ENDING}")
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:

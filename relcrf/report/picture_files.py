@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from relcrf.data.extras import require
-from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.files import whole_path
+from relcrf.files import require_ending, whole_path
 
 EXTRA, PURPOSE = "report", "a picture"
 """For `require`."""
@@ -23,11 +22,8 @@ def require_picture(path: Path, endings: Sequence[str], example: str) -> None:
     Raises:
         UsageError: for an ending that is none of the known ones, a path that is a folder, or where Matplotlib is not installed.
     """
-    if path.suffix not in endings or path.is_dir():
-        message = f"'{path}' ends in none of {listing(endings)}, or is a folder"
-        raise UsageError(Diagnostic("E312", message, hint=f"name a file such as {example}"))
+    require_ending(path, endings, example)
     require("matplotlib.figure", EXTRA, PURPOSE)
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_picture(figure: Any, path: Path, dpi: int) -> None:

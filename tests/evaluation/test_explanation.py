@@ -371,5 +371,5 @@ def test_pictures_are_the_same_for_the_same_answer(ending, tmp_path):
 
 
 def test_a_picture_needs_a_name_of_a_picture(tmp_path):
-    with pytest.raises(UsageError, match="ends in none of"):
+    with pytest.raises(UsageError, match="does not end in"):
         neighbourhood.require_drawable(tmp_path / "one.gif")

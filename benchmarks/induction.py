@@ -47,6 +47,7 @@ from relcrf.graph.features import Keyed
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.kernels.active_pairs import add_scores, gradient
+from relcrf.kernels.cells import KeyedCells
 from relcrf.kernels.induction import ASCENDING, top_products
 from relcrf.learning.induced import InducedLikelihood
 from relcrf.structure.induction import Induced
@@ -118,7 +119,7 @@ def active(n_keys: int, n_samples: int, n_features: int, repeats: int) -> dict[s
     rng = np.random.default_rng(0)
     variable = np.arange(n_keys * n_samples, dtype=np.int32).reshape(n_samples, n_keys)  # by row, as data are
     sample = np.tile(np.arange(n_samples, dtype=np.int32), n_keys)
-    side = (n_samples * np.arange(n_keys + 1), sample, np.ascontiguousarray(variable.T).ravel())
+    side = KeyedCells.of(n_samples * np.arange(n_keys + 1), sample, np.ascontiguousarray(variable.T).ravel())
     holds = (rng.random(variable.size) < 0.2).astype(np.float32)
     residual = (rng.random(variable.size) - holds).astype(np.float32)
     a, b = rng.integers(n_keys, size=(2, n_features)).astype(np.int32)

@@ -156,7 +156,7 @@ def fingerprint(
     for values in _meanings(grounding, with_candidates=bool(problem.candidates)):
         digest.update(json.dumps(values).encode())
     for side in (side for space in problem.candidates for side in space.sides):
-        for array in side.arrays:
+        for array in side.cells:
             digest.update(np.ascontiguousarray(array).tobytes())
     digest.update(problem.graph.cardinality.tobytes())
     for group in problem.graph.groups:

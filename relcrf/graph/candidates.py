@@ -15,6 +15,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import Keyed
 from relcrf.graph.weights import WeightBlock
+from relcrf.kernels.cells import KeyedCells
 
 BYTES_OF_A_CELL = 24
 """Sample, variable and key, by key and by sample."""
@@ -59,10 +60,10 @@ class Side:
     def n_keys(self) -> int:
         return len(self.start) - 1
 
-    @property
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What kernels take: where keys begin, samples, variables."""
-        return self.start, self.sample, self.variable
+    @cached_property
+    def cells(self) -> KeyedCells:
+        """Return the cells as kernels take them."""
+        return KeyedCells.of(self.start, self.sample, self.variable)
 
     @cached_property
     def key(self) -> np.ndarray:

@@ -7,12 +7,11 @@ variable of key b of the second, in every sample that has both cells.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numba import float32, float64, int32, int64, types
+from numba import float32, float64, int32, int64
 
 from relcrf.columns.offsets import offsets
+from relcrf.kernels.cells import CELLS, KeyedCells
 from relcrf.kernels.compile import kernel, read_only
 from relcrf.kernels.prefetch import prefetch
 from relcrf.kernels.threads import frozen, in_runs
@@ -24,24 +23,7 @@ LINES = 4
 """Of 16 cells with which the cells of a key begin, asked for while those of the key before are read."""
 
 
-class Side(NamedTuple):
-    """The cells of a side by key: those of key a are the ones from start[a] to start[a + 1] - 1, by ascending sample.
-
-    Args:
-        start: shape (n_keys + 1,), int64. sample: shape (n_cells,), int32.
-        variable: shape (n_cells,), int32; a cell of variable -1 is as good as none.
-    """
-
-    start: np.ndarray
-    sample: np.ndarray
-    variable: np.ndarray
-
-
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
-"""The three arrays of a side."""
-
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
-SIDE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(SHORT)], Side)
 NUMBERS = (float32[::1], float64[::1])
 
 
@@ -63,7 +45,7 @@ def by_key(key, start, feature):
         start[place] += 1
 
 
-@kernel(*((SIDE, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
+@kernel(*((CELLS, int64, int64, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def gather(side, lo, hi, used, values, out):
     """`out[cell] = values[variable]`, and 0 without one, for the cells of those of the keys lo..hi-1 that are used."""
     for key in range(lo, hi):
@@ -73,7 +55,7 @@ def gather(side, lo, hi, used, values, out):
                 out[cell] = values[U(v)] if v >= 0 else values.dtype.type(0)
 
 
-@kernel(*((SIDE, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
+@kernel(*((CELLS, read_only(INDEX), read_only(numbers), numbers) for numbers in NUMBERS))
 def scatter(side, used, cells, out):
     """`out[variable] += cells[cell]`, the adjoint of `gather`."""
     for key in range(len(used)):
@@ -84,7 +66,7 @@ def scatter(side, used, cells, out):
                     out[U(v)] += cells[cell]
 
 
-ACTIVE = (SIDE, SIDE, int64, int64, int64, read_only(INDEX), read_only(SHORT), read_only(SHORT))
+ACTIVE = (CELLS, CELLS, int64, int64, int64, read_only(INDEX), read_only(SHORT), read_only(SHORT))
 FAST = {"contract", "reassoc", "nsz"}
 
 
@@ -159,8 +141,8 @@ def pair_gradient(
 
 
 def add_scores(
-    first: Arrays,
-    second: Arrays,
+    first: KeyedCells,
+    second: KeyedCells,
     n_samples: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -174,7 +156,7 @@ def add_scores(
     and `score[v2] += w * holds[v1]`. No bit depends on the number of threads.
 
     Args:
-        first, second: the three arrays of `Side`, each.
+        first, second: the sides; a cell of variable -1 is as good as none.
         a, b: keys of the first and of the second side, shape (n_features,), int32. weight: float64, the same shape.
         holds: 1 where the variable's literal holds, shape (n_variables,), float64 or float32.
         score: added to, of the shape and type of `holds`.
@@ -189,8 +171,8 @@ def add_scores(
 
 
 def add_to_side(
-    own_cells: Arrays,
-    other_cells: Arrays,
+    own: KeyedCells,
+    other: KeyedCells,
     n_samples: int,
     key: np.ndarray,
     partner: np.ndarray,
@@ -203,8 +185,7 @@ def add_to_side(
     Args:
         key, partner: of each feature in this side and in the other.
     """
-    own, other, partner = _side(own_cells), _side(other_cells), frozen(partner, np.int32)
-    weight, holds = frozen(weight, np.float64), frozen(holds, holds.dtype)
+    weight, holds, partner = frozen(weight, np.float64), frozen(holds, holds.dtype), frozen(partner, np.int32)
     start, feature = _by_key(frozen(key, np.int32), own)
     there = _cells(other, partner, holds)
     here = np.empty(len(own.variable), dtype=holds.dtype)
@@ -217,8 +198,8 @@ def add_to_side(
 
 
 def gradient(
-    first: Arrays,
-    second: Arrays,
+    first: KeyedCells,
+    second: KeyedCells,
     n_samples: int,
     a: np.ndarray,
     b: np.ndarray,
@@ -238,7 +219,7 @@ def gradient(
     """
     if (residual.shape, residual.dtype) != (holds.shape, holds.dtype):
         raise ValueError(f"residuals must be of shape {holds.shape} and type {holds.dtype}")
-    own, other = _side(first), _side(second)
+    own, other = first, second
     partner = frozen(b, np.int32)
     residual, holds = (frozen(values, values.dtype) for values in (residual, holds))
     start, feature = _by_key(frozen(a, np.int32), own)
@@ -252,14 +233,14 @@ def gradient(
     return out
 
 
-def _by_key(key: np.ndarray, side: Side) -> tuple[np.ndarray, np.ndarray]:
+def _by_key(key: np.ndarray, side: KeyedCells) -> tuple[np.ndarray, np.ndarray]:
     """Where the features of each key of a side begin, and features in that order."""
     start, feature = np.zeros(len(side.start) + 1, dtype=np.int64), np.empty(len(key), dtype=np.int32)
     by_key(key, start, feature)
     return frozen(start[:-1], np.int64), frozen(feature, np.int32)
 
 
-def _cells(side: Side, key: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _cells(side: KeyedCells, key: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Values of variables by cell of a side, for the keys that some feature has."""
     used = frozen(np.bincount(key, minlength=len(side.start) - 1), np.int64)
     out = np.empty(len(side.variable), dtype=values.dtype)
@@ -267,12 +248,7 @@ def _cells(side: Side, key: np.ndarray, values: np.ndarray) -> np.ndarray:
     return frozen(out, out.dtype)
 
 
-def _work(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: Side) -> np.ndarray:
+def _work(start: np.ndarray, feature: np.ndarray, partner: np.ndarray, other: KeyedCells) -> np.ndarray:
     """How many cells the features of each key read, shape (n_keys,)."""
     read = offsets(np.diff(other.start)[partner[feature]])
     return np.diff(read[start])
-
-
-def _side(table: Arrays) -> Side:
-    start, sample, variable = table
-    return Side(frozen(start, np.int64), frozen(sample, np.int32), frozen(variable, np.int32))

@@ -9,45 +9,41 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import float64, int16, int32, int64, types
+from numba import float64, int16, int64, types
 
+from relcrf.kernels.cells import CELLS, KeyedCells
 from relcrf.kernels.compile import kernel, read_only
 
 U = np.uint64
 """Indices without a sign; see `forest.py`."""
 
-INDEX, SHORT, LABELS, FLAT = int64[::1], int32[::1], int16[::1], float64[::1]
+INDEX, LABELS, FLAT = int64[::1], int16[::1], float64[::1]
 
 
-class Edges(NamedTuple):
+class JoinedCells(NamedTuple):
     """Edges of one space, as pairs of keys, and the cells of its sides.
 
     Args:
-        first, second: the keys, shape (n_edges,), int64.
-        first_start, first_sample, first_node: cells of the first side, see `graph.candidates.Side`; its variables are nodes.
-        second_start, second_sample, second_node: of the second.
+        a, b: the keys, shape (n_edges,), int64.
+        first, second: the cells of the sides; their variables are nodes.
     """
 
-    first: np.ndarray
-    second: np.ndarray
-    first_start: np.ndarray
-    first_sample: np.ndarray
-    first_node: np.ndarray
-    second_start: np.ndarray
-    second_sample: np.ndarray
-    second_node: np.ndarray
+    a: np.ndarray
+    b: np.ndarray
+    first: KeyedCells
+    second: KeyedCells
 
 
-EDGES = types.NamedTuple([read_only(a) for a in (INDEX, INDEX, INDEX, SHORT, SHORT, INDEX, SHORT, SHORT)], Edges)
+EDGES = types.NamedTuple([read_only(INDEX), read_only(INDEX), CELLS, CELLS], JoinedCells)
 NODES = (read_only(LABELS), read_only(INDEX))
 
 
 @kernel()
 def _met(edges, edge, at, other):
     """The next cells of an edge, from these places of its sides on, that are of one sample, if there are any."""
-    stop, other_stop = edges.first_start[edges.first[edge] + 1], edges.second_start[edges.second[edge] + 1]
+    stop, other_stop = edges.first.start[edges.a[edge] + 1], edges.second.start[edges.b[edge] + 1]
     while at < stop and other < other_stop:
-        sample, other_sample = edges.first_sample[at], edges.second_sample[other]
+        sample, other_sample = edges.first.sample[at], edges.second.sample[other]
         if sample == other_sample:
             return at, other, True
         if sample < other_sample:
@@ -67,11 +63,11 @@ def add_tables(edges, states, state_start, tables, scores):
         tables: shape (n_edges, n_first_states, n_second_states).
         scores: added to, flat.
     """
-    for edge in range(len(edges.first)):
-        at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
+    for edge in range(len(edges.a)):
+        at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
         at, other, meet = _met(edges, edge, at, other)
         while meet:
-            a, b = edges.first_node[at], edges.second_node[other]
+            a, b = edges.first.variable[at], edges.second.variable[other]
             for x in range(tables.shape[1]):
                 scores[state_start[a] + x] += tables[edge, x, states[b]]
             for y in range(tables.shape[2]):
@@ -86,11 +82,11 @@ def collect_tables(edges, states, state_start, residual, out):
     Args:
         out: added to, shape (n_edges, n_first_states, n_second_states).
     """
-    for edge in range(len(edges.first)):
-        at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
+    for edge in range(len(edges.a)):
+        at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
         at, other, meet = _met(edges, edge, at, other)
         while meet:
-            a, b = edges.first_node[at], edges.second_node[other]
+            a, b = edges.first.variable[at], edges.second.variable[other]
             for x in range(out.shape[1]):
                 out[edge, x, states[b]] += residual[state_start[a] + x]
             for y in range(out.shape[2]):
@@ -106,11 +102,11 @@ def count_states(edges, labels, out):
         labels: of each node, shape (n_nodes,), int16; -1 where it is not counted.
         out: shape (n_edges, n_first_states, n_second_states).
     """
-    for edge in range(len(edges.first)):
-        at, other = edges.first_start[edges.first[edge]], edges.second_start[edges.second[edge]]
+    for edge in range(len(edges.a)):
+        at, other = edges.first.start[edges.a[edge]], edges.second.start[edges.b[edge]]
         at, other, meet = _met(edges, edge, at, other)
         while meet:
-            x, y = labels[edges.first_node[at]], labels[edges.second_node[other]]
+            x, y = labels[edges.first.variable[at]], labels[edges.second.variable[other]]
             if x >= 0 and y >= 0:
                 out[edge, x, y] += 1
             at, other, meet = _met(edges, edge, at + 1, other + 1)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import int16, int32, int64, types, uint64
+from numba import int16, int64, types, uint64
 from numba.extending import intrinsic
 
+from relcrf.kernels.cells import CELLS
 from relcrf.kernels.compile import kernel, read_only
 
 U = np.uint64
@@ -34,20 +35,20 @@ def _bits(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
-@kernel((read_only(INDEX), *[read_only(int32[::1])] * 2, read_only(int16[::1]), PLANES, TOTALS))
-def pack(start, sample, variable, label, planes, totals):
+@kernel((CELLS, read_only(int16[::1]), PLANES, TOTALS))
+def pack(cells, label, planes, totals):
     """Sets the bits of cells, and counts them.
 
     Args:
-        start, sample, variable: of the cells of each key, see `graph.candidates.Side`.
+        cells: of the keys.
         label: of each variable, shape (n_variables,); -1 where it is not counted.
         planes: zeros, shape (n_keys, n_states, n_words). totals: bits of each plane, shape (n_keys, n_states); zeros.
     """
     for key in range(len(planes)):
-        for cell in range(start[key], start[key + 1]):
-            state = label[U(variable[cell])]
+        for cell in range(cells.start[key], cells.start[key + 1]):
+            state = label[U(cells.variable[cell])]
             if state >= 0:
-                word, bit = U(sample[cell]) // WORD, ONE << (U(sample[cell]) % WORD)
+                word, bit = U(cells.sample[cell]) // WORD, ONE << (U(cells.sample[cell]) % WORD)
                 planes[key, 0, word] |= bit
                 totals[key, 0] += 1
                 if state > 0:

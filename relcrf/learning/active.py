@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +17,18 @@ CURVATURE = 0.25
 
 
 @dataclass(frozen=True)
-class ActivePairs:
-    """Pairs of literals that hold together.
+class ActiveSpace:
+    """Candidates of one space as pairs of literals that hold together, or of a composite of two literals and a third.
+
+    What acts on a composite acts on each of its two literals where the other holds.
 
     Args:
-        first, second: the sides; their `variable` is the number of a literal.
+        composites: of triples; their numbers are after those of all literals. None of pairs.
+        first, second: the sides; their `variable` is the number of a literal, or of a composite.
         a, b: keys in the two, shape (n,).
     """
 
+    composites: Composites | None
     first: Side
     second: Side
     n_samples: int
@@ -31,140 +36,114 @@ class ActivePairs:
     b: np.ndarray
 
     @classmethod
-    def of(cls, first: Side, second: Side, n_samples: int, pairs: np.ndarray) -> ActivePairs:
-        """Some pairs of keys, shape (n, 2)."""
-        return cls(first, second, n_samples, np.ascontiguousarray(pairs[:, 0]), np.ascontiguousarray(pairs[:, 1]))
+    def of(cls, space: Space, n_literals: int, pairs: np.ndarray) -> ActiveSpace:
+        """Return some candidates of a space, named by pairs of numbers of shape (n, 2)."""
+        if isinstance(space, TripleSpace):
+            made, pairs = space.composites(pairs, n_literals)
+            sides = made.side, space.third
+        else:
+            made, sides = None, space.sides
+        a, b = (np.ascontiguousarray(keys) for keys in pairs.T)
+        return cls(made, *sides, space.n_samples, a, b)
 
     def add_scores(self, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray) -> None:
-        """Adds to the scores of literals what the chosen say where all their other literals hold.
+        """Add to the scores of literals the weights of the candidates all of whose other literals hold.
 
         Args:
             weights: shape (n,).
             holds: of each literal, shape (n_literals,). scores: added to, the same shape.
         """
-        cells = self.first.arrays, self.second.arrays
+        made = self.composites
+        if made is None:
+            self._add_scores(weights, holds, scores)
+            return
+        every, n = made.holds(holds), len(holds)
+        added = np.zeros(len(every))
+        self._add_scores(weights, every, added)
+        scores += added[:n]
+        for own, neighbour in ((made.one, made.other), (made.other, made.one)):
+            scores += np.bincount(own, added[n:] * holds[neighbour], minlength=n)
+
+    def _add_scores(self, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray) -> None:
+        cells = self.first.cells, self.second.cells
         active_pairs.add_scores(*cells, self.n_samples, self.a, self.b, weights, holds, scores)
 
     def gradient(self, errors: np.ndarray, holds: np.ndarray) -> np.ndarray:
-        """The adjoint of `add_scores` at errors of literals, shape (n_literals,). Shape (n,)."""
-        cells = self.first.arrays, self.second.arrays
-        return active_pairs.gradient(*cells, self.n_samples, self.a, self.b, errors, holds)
+        """Return the adjoint of `add_scores` at errors of literals, shape (n_literals,). Shape (n,)."""
+        made = self.composites
+        if made is None:
+            return self._gradient(errors, holds)
+        return self._gradient(made.errors(errors, holds), made.holds(holds))
 
     def change(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """By how much the number of samples in which all literals hold changes, shape (n,).
+        """Return by how much the number of samples in which all literals hold changes, shape (n,).
 
         Args:
             changes: of each literal, shape (n_literals,). means: of before and after, the same shape.
         """
         # a a' - b b' = (a - b) (a' + b') / 2 + (a' - b') (a + b) / 2
-        return self.gradient(changes, means)
+        made = self.composites
+        if made is None:
+            return self._gradient(changes, means)
+        return self._gradient(made.errors(changes, means), made.means(means, changes))
+
+    def _gradient(self, errors: np.ndarray, holds: np.ndarray) -> np.ndarray:
+        cells = self.first.cells, self.second.cells
+        return active_pairs.gradient(*cells, self.n_samples, self.a, self.b, errors, holds)
 
     def curvature(self, holds: np.ndarray) -> np.ndarray:
-        """An estimate of the diagonal of the pseudo-likelihood's Hessian, shape (n,): an upper one where no literal is in two
+        """Estimate the diagonal of the pseudo-likelihood's Hessian, shape (n,): an upper estimate where no literal is in two
         samples of its key.
         """
-        out = np.zeros(len(self.a))
-        for side, keys in ((self.first, self.a), (self.second, self.b)):
-            # A literal moves where the other holds, with a variance of a quarter at most.
-            held = np.concatenate(([0.0], np.cumsum(holds[side.variable])))[side.start]
-            out += CURVATURE * np.diff(held)[keys]
-        return out
-
-
-@dataclass(frozen=True)
-class ActiveTriples:
-    """Triples of literals that hold together, as pairs of a composite of the first two and of the third.
-
-    What acts on a composite acts on each of its two literals where the other holds.
-
-    Args:
-        composites: their numbers are after those of all literals.
-        pairs: of a composite and a literal.
-    """
-
-    composites: Composites
-    pairs: ActivePairs
-
-    @classmethod
-    def of(cls, space: TripleSpace, n_literals: int, pairs: np.ndarray) -> ActiveTriples:
-        """Some triples of a space, as pairs of numbers, shape (n, 2)."""
-        made, keys = space.composites(pairs, n_literals)
-        return cls(made, ActivePairs.of(made.side, space.third, space.n_samples, keys))
-
-    def add_scores(self, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray) -> None:
-        """See `ActivePairs`."""
-        every = self.composites.holds(holds)
-        added, n = np.zeros(len(every)), len(holds)
-        self.pairs.add_scores(weights, every, added)
-        scores += added[:n]
-        one, other = self.composites.one, self.composites.other
-        for own, neighbour in ((one, other), (other, one)):
-            scores += np.bincount(own, added[n:] * holds[neighbour], minlength=n)
-
-    def gradient(self, errors: np.ndarray, holds: np.ndarray) -> np.ndarray:
-        """See `ActivePairs`."""
-        return self.pairs.gradient(self.composites.errors(errors, holds), self.composites.holds(holds))
-
-    def change(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """See `ActivePairs`."""
-        return self.pairs.gradient(self.composites.errors(changes, means), self.composites.means(means, changes))
-
-    def curvature(self, holds: np.ndarray) -> np.ndarray:
-        """See `ActivePairs`."""
+        # A literal moves where the others hold, with a variance of a quarter at most.
         return CURVATURE * self.gradient(np.ones(len(holds)), holds)
 
 
 @dataclass(frozen=True)
-class Active:
-    """All that is chosen, of every space.
+class ActiveCandidates:
+    """Candidates of all spaces.
 
     Args:
         n: how many.
-        parts: of the spaces that have some, the places of these among all, and what they are.
+        parts: of the spaces that have some, the indices of these among all, and what they are.
     """
 
     n: int
-    parts: tuple[tuple[np.ndarray, ActivePairs | ActiveTriples], ...]
+    parts: tuple[tuple[np.ndarray, ActiveSpace], ...]
 
     @classmethod
-    def of(cls, literals: Literals, chosen: CandidateSet) -> Active:
+    def of(cls, literals: Literals, chosen: CandidateSet) -> ActiveCandidates:
         """Return some candidates of the literals' spaces."""
-        parts: list[tuple[np.ndarray, ActivePairs | ActiveTriples]] = []
-        for number, space in enumerate(literals.spaces):
-            places = chosen.places(number)
-            pairs = chosen.pairs(places)
-            if not len(places):
-                continue
-            if isinstance(space, TripleSpace):
-                parts.append((places, ActiveTriples.of(space, literals.size, pairs)))
-            else:
-                parts.append((places, ActivePairs.of(*space.sides, space.n_samples, pairs)))
+        places = [chosen.places(number) for number in range(len(literals.spaces))]
+        parts = [
+            (at, ActiveSpace.of(space, literals.size, chosen.pairs(at)))
+            for space, at in zip(literals.spaces, places, strict=True)
+            if len(at)
+        ]
         return cls(len(chosen), tuple(parts))
 
     def add_scores(self, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray) -> None:
-        """See `ActivePairs`; `weights` has shape (n,)."""
+        """See `ActiveSpace`; `weights` has shape (n,)."""
         for places, part in self.parts:
             part.add_scores(weights[places], holds, scores)
 
     def gradient(self, errors: np.ndarray, holds: np.ndarray) -> np.ndarray:
-        """See `ActivePairs`."""
-        out = np.zeros(self.n)
-        for places, part in self.parts:
-            out[places] = part.gradient(errors, holds)
-        return out
+        """See `ActiveSpace`."""
+        return self._collected(lambda part: part.gradient(errors, holds))
 
     def change(self, changes: np.ndarray, means: np.ndarray) -> np.ndarray:
-        """See `ActivePairs`."""
-        out = np.zeros(self.n)
-        for places, part in self.parts:
-            out[places] = part.change(changes, means)
-        return out
+        """See `ActiveSpace`."""
+        return self._collected(lambda part: part.change(changes, means))
 
     def curvature(self, holds: np.ndarray) -> np.ndarray:
-        """See `ActivePairs`."""
+        """See `ActiveSpace`."""
+        return self._collected(lambda part: part.curvature(holds))
+
+    def _collected(self, of: Callable[[ActiveSpace], np.ndarray]) -> np.ndarray:
+        """Return a number for each candidate, shape (n,)."""
         out = np.zeros(self.n)
         for places, part in self.parts:
-            out[places] = part.curvature(holds)
+            out[places] = of(part)
         return out
 
 
@@ -196,10 +175,10 @@ class Acting:
     def add_scores(
         self, own: Side, n_samples: int, acting: np.ndarray, weights: np.ndarray, holds: np.ndarray, scores: np.ndarray
     ) -> None:
-        """Adds what some of the chosen, shape (n,), bool, say to the scores of literals of the own side; see `ActivePairs`."""
+        """Adds what some of the chosen, shape (n,), bool, say to the scores of literals of the own side; see `ActiveSpace`."""
         if isinstance(self.other, Composites):
             other, holds = self.other.side, self.other.holds(holds)
         else:
             other = self.other
         keys, partners, weights = (each[acting] for each in (self.keys, self.partners, weights))
-        active_pairs.add_to_side(own.arrays, other.arrays, n_samples, keys, partners, weights, holds, scores)
+        active_pairs.add_to_side(own.cells, other.cells, n_samples, keys, partners, weights, holds, scores)

@@ -24,7 +24,7 @@ from relcrf.graph.triples import Composites, Space
 from relcrf.kernels import conditionals
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.threads import frozen
-from relcrf.learning.active import Acting, Active
+from relcrf.learning.active import Acting, ActiveCandidates
 from relcrf.learning.induced import AbstractInduced
 from relcrf.learning.literals import Literals
 
@@ -115,7 +115,7 @@ class ContrastiveDivergence(AbstractInduced):
         return value, gradient
 
     def candidate_gradient(self, candidates: CandidateSet, errors: np.ndarray, signals: np.ndarray) -> np.ndarray:
-        return Active.of(self.literals, candidates).change(errors, signals)
+        return ActiveCandidates.of(self.literals, candidates).change(errors, signals)
 
     @cached_property
     def acting(self) -> tuple[tuple[Acting, ...], ...]:

@@ -1,4 +1,4 @@
-"""EdgeTables with tables on the nodes of any graph: nodes may be in any number of cells, and have any features."""
+"""Edges with tables on the nodes of any graph: nodes may be in any number of cells, and have any features."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.kernels import conditionals, edge_tables
+from relcrf.kernels.edge_tables import JoinedCells
 from relcrf.kernels.threads import frozen
 
 
 @dataclass(frozen=True)
 class EdgeTables:
-    """EdgeTables of some spaces, and where their weights and the entries of their tables are in flat arrays.
+    """Edges of some spaces with their tables, and where their weights and the entries of their tables are in flat arrays.
 
     Args:
         spaces: whose sides have nodes as variables.
@@ -61,30 +62,21 @@ class EdgeTables:
             self.table_start[places, None] + np.arange(n_cells),
         )
 
-    def parts(self) -> list[tuple[edge_tables.Edges, np.ndarray, tuple[int, int, int]]]:
+    def parts(self) -> list[tuple[JoinedCells, np.ndarray, tuple[int, int, int]]]:
         """Of each space with edges: these for kernels, the places of their entries in flat tables, and the tables' shape."""
         out = []
         for number, space in enumerate(self.spaces):
             pairs = self.chosen.pairs(self.chosen.places(number))
             if len(pairs):
                 n_first, n_second = (len(side.truth) for side in space.sides)
-                out.append((meetings(space, pairs), self._cells(number)[1], (len(pairs), n_first, n_second)))
+                out.append((joined_cells(space, pairs), self._cells(number)[1], (len(pairs), n_first, n_second)))
         return out
 
 
-def meetings(space: PairSpace, pairs: np.ndarray) -> edge_tables.Edges:
-    """EdgeTables of one space, named by pairs of keys of shape (n, 2), as kernels take them."""
+def joined_cells(space: PairSpace, pairs: np.ndarray) -> JoinedCells:
+    """Return edges of one space, named by pairs of keys of shape (n, 2), as kernels take them."""
     first, second = space.sides
-    return edge_tables.Edges(
-        frozen(pairs[:, 0], np.int64),
-        frozen(pairs[:, 1], np.int64),
-        frozen(first.start, np.int64),
-        frozen(first.sample, np.int32),
-        frozen(first.variable, np.int32),
-        frozen(second.start, np.int64),
-        frozen(second.sample, np.int32),
-        frozen(second.variable, np.int32),
-    )
+    return JoinedCells(frozen(pairs[:, 0], np.int64), frozen(pairs[:, 1], np.int64), first.cells, second.cells)
 
 
 class AbstractConditionals(ABC):

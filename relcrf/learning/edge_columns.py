@@ -1,4 +1,4 @@
-"""EdgeTables with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
+"""Edges with tables on nodes that form a table of samples by columns: the fast way of `edge_cells.CellConditionals`."""
 
 from __future__ import annotations
 

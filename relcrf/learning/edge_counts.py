@@ -10,7 +10,7 @@ import numpy as np
 from relcrf.graph.candidates import PairSpace, Side
 from relcrf.kernels import edge_tables, packed_counts
 from relcrf.kernels.threads import frozen, in_runs
-from relcrf.learning.edge_cells import meetings
+from relcrf.learning.edge_cells import joined_cells
 
 MOST_WORDS = 4
 """Of 64 bits for each cell, above which a side is not packed: there cells are so few that they are merged faster."""
@@ -33,8 +33,7 @@ class PackedSide:
         """From the label of each node, shape (n_nodes,); -1 where it is not counted."""
         shape = (side.n_keys, len(side.truth), words(n_samples))
         planes, totals = np.zeros(shape, dtype=np.uint64), np.zeros(shape[:2], dtype=np.int64)
-        cells = frozen(side.start, np.int64), frozen(side.sample, np.int32), frozen(side.variable, np.int32)
-        packed_counts.pack(*cells, labels, planes, totals)
+        packed_counts.pack(side.cells, labels, planes, totals)
         return cls(frozen(planes, np.uint64), frozen(totals, np.int64))
 
 
@@ -65,7 +64,7 @@ class EdgeCounts:
             if side.n_keys * len(side.truth) * words(space.n_samples) > MOST_WORDS * len(side.variable):
                 return None
         packed = PackedSide.of(first, space.n_samples, self._labels)
-        alike = len(first.truth) == len(second.truth) and all(map(np.array_equal, first.arrays, second.arrays))
+        alike = len(first.truth) == len(second.truth) and all(map(np.array_equal, first.cells, second.cells))
         return packed, packed if alike else PackedSide.of(second, space.n_samples, self._labels)
 
     def __call__(self, pairs: np.ndarray) -> np.ndarray:
@@ -73,7 +72,7 @@ class EdgeCounts:
         n_states = tuple(len(side.truth) for side in self.space.sides)
         out = np.zeros((len(pairs), *n_states), dtype=np.int64)
         if self.packed is None:
-            edge_tables.count_states(meetings(self.space, pairs), self._labels, out)
+            edge_tables.count_states(joined_cells(self.space, pairs), self._labels, out)
             return out
         first, second = self.packed
         keys = [frozen(key, np.int64) for key in pairs.T]

@@ -16,7 +16,7 @@ from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Composites, Space
 from relcrf.kernels import conditionals
-from relcrf.learning.active import Active
+from relcrf.learning.active import ActiveCandidates
 from relcrf.learning.candidate_objective import AbstractCandidateObjective
 from relcrf.learning.literals import Literals
 
@@ -46,16 +46,16 @@ class AbstractInduced(AbstractCandidateObjective):
         return self.literals.spaces
 
     @cached_property
-    def active(self) -> Active:
+    def active(self) -> ActiveCandidates:
         """Return the chosen, as they act on literals."""
-        return Active.of(self.literals, self.chosen)
+        return ActiveCandidates.of(self.literals, self.chosen)
 
     def candidate_curvature(self, candidates: CandidateSet) -> np.ndarray:
-        return Active.of(self.literals, candidates).curvature(self.holds)
+        return ActiveCandidates.of(self.literals, candidates).curvature(self.holds)
 
     def candidate_gradient(self, candidates: CandidateSet, errors: np.ndarray, signals: np.ndarray) -> np.ndarray:
         """Return the gradient in the weights of some candidates, from what `errors_and_signals` returns; shape (n,)."""
-        return Active.of(self.literals, candidates).gradient(errors, signals)
+        return ActiveCandidates.of(self.literals, candidates).gradient(errors, signals)
 
     @abstractmethod
     def errors_and_signals(self, point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

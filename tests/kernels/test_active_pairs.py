@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from relcrf.kernels import threads
 from relcrf.kernels.active_pairs import add_scores, gradient
+from relcrf.kernels.cells import KeyedCells
 
 N_VARIABLES = 40
 
@@ -23,7 +24,7 @@ def make_side(rng, n_samples, n_keys, share):
     variable = full[sample, key]
     hidden = rng.random(len(variable)) < 0.1 * (share < 1.0)  # a cell of no variable is no cell
     full[sample[hidden], key[hidden]] = -1
-    return (start, sample.astype(np.int32), np.where(hidden, -1, variable).astype(np.int32)), full
+    return KeyedCells.of(start, sample, np.where(hidden, -1, variable)), full
 
 
 def twin(first, second, a, b, weight, residual, holds):
@@ -93,7 +94,7 @@ def test_the_gradient_is_the_derivative_of_scores():
 
 
 def test_what_does_not_go_together_is_refused():
-    side, keys = (np.array([0, 1]), np.zeros(1, np.int32), np.zeros(1, np.int32)), np.zeros(1, np.int32)
+    side, keys = KeyedCells.of(np.array([0, 1]), np.zeros(1), np.zeros(1)), np.zeros(1, np.int32)
     for score in (np.zeros(2, np.float32), np.zeros(3), np.zeros(4)[::2]):
         with pytest.raises(ValueError, match=r"contiguous, of shape \(2,\) and type float64"):
             add_scores(side, side, 1, keys, keys, np.ones(1), np.ones(2), score)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from relcrf.kernels import packed_counts
+from relcrf.kernels.cells import KeyedCells
 from relcrf.kernels.threads import frozen
 
 
@@ -16,8 +17,8 @@ def packed(labels, n_states):
         np.zeros((len(labels), n_states, n_words), dtype=np.uint64),
         np.zeros((len(labels), n_states), dtype=np.int64),
     )
-    cells = frozen(start, np.int64), frozen(sample, np.int32), frozen(np.arange(len(key)), np.int32)
-    packed_counts.pack(*cells, frozen(labels[key, sample], np.int16), planes, totals)
+    cells = KeyedCells.of(start, sample, np.arange(len(key)))
+    packed_counts.pack(cells, frozen(labels[key, sample], np.int16), planes, totals)
     return frozen(planes, np.uint64), frozen(totals, np.int64)
 
 

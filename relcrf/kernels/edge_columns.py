@@ -39,7 +39,7 @@ LINE = 64
 """Bytes of a line of cache. A row that lies in two lines takes twice as long."""
 
 
-class Columns(NamedTuple):
+class SampleTable(NamedTuple):
     """A table of variables.
 
     Args:
@@ -73,7 +73,9 @@ class Incidence(NamedTuple):
 
 FLAT, TABLE, INDEX = float64[::1], float64[:, ::1], int64[::1]
 LABELS = read_only(int8[:, ::1])
-COLUMNS = types.NamedTuple([read_only(int32[::1]), LABELS, LABELS, read_only(int32[:, ::1]), read_only(INDEX)], Columns)
+COLUMNS = types.NamedTuple(
+    [read_only(int32[::1]), LABELS, LABELS, read_only(int32[:, ::1]), read_only(INDEX)], SampleTable
+)
 INCIDENCE = types.NamedTuple([read_only(INDEX), read_only(int32[::1]), read_only(INDEX)], Incidence)
 
 

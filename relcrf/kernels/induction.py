@@ -42,7 +42,7 @@ U = np.uint64
 ONE = U(1)
 
 
-class Sparse(NamedTuple):
+class SparseMatrix(NamedTuple):
     """A sparse matrix: the entries of row i are those from start[i] to start[i + 1] - 1, by ascending column.
 
     Args:
@@ -59,7 +59,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 INDEX, SHORT, FLAT = int64[::1], int32[::1], float64[::1]
 LIMITS = read_only(int64[:, ::1])
-SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)], Sparse)
+SPARSE = types.NamedTuple([read_only(INDEX), read_only(SHORT), read_only(FLAT)], SparseMatrix)
 
 
 @kernel()
@@ -243,7 +243,7 @@ def top_products(
     Memory beyond what is given is that of the keys and samples; no table of pairs is made.
 
     Args:
-        first_error, first_signal: E1 and S1 by key, as the three arrays of `Sparse`.
+        first_error, first_signal: E1 and S1 by key, as the three arrays of `SparseMatrix`.
         second_error, second_signal: E2 and S2 by sample.
         relation: ALL, ASCENDING or DIFFERENT.
         least: only pairs with |h| above it, 0 or more. n_best: how many at most.
@@ -343,6 +343,6 @@ def _pairs(value: np.ndarray, pair: np.ndarray, n_keys: int, n_best: int) -> tup
     return a.astype(np.int32), b.astype(np.int32), value
 
 
-def _sparse(table: Arrays) -> Sparse:
+def _sparse(table: Arrays) -> SparseMatrix:
     start, column, value = table
-    return Sparse(frozen(start, np.int64), frozen(column, np.int32), frozen(value, np.float64))
+    return SparseMatrix(frozen(start, np.int64), frozen(column, np.int32), frozen(value, np.float64))

@@ -11,6 +11,8 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Space
+from relcrf.kernels import conditionals
+from relcrf.kernels.threads import frozen
 from relcrf.learning.likelihood import curvature
 
 
@@ -65,3 +67,23 @@ class AbstractCandidateObjective(ABC):
     def weight_start(self, candidates: CandidateSet) -> np.ndarray:
         """Return where the weights of each candidate begin behind those of the base, shape (n + 1,)."""
         return candidates.starts([space.n_weights for space in self.spaces])
+
+
+def label_residual(
+    base: ReducedGraph, scores: np.ndarray, at_label: np.ndarray, trained: np.ndarray
+) -> tuple[float, np.ndarray]:
+    """Return minus the log-probability of labels, and each state's probability less 1 at the label; both of trained nodes.
+
+    Args:
+        scores: log potentials of the nodes' states, flat; overwritten by what is returned.
+        at_label: the index of each node's label there, shape (n_nodes,).
+        trained: shape (n_nodes,), bool; the residuals of other nodes are 0.
+    """
+    of_label, log_partition = scores[at_label], np.empty(base.n_nodes)
+    conditionals.normalise(frozen(base.state_start, np.int64), scores, log_partition)
+    losses = log_partition - of_label
+    scores[at_label] -= 1.0
+    if trained.all():
+        return float(losses.sum()), scores
+    scores[np.repeat(~trained, base.cardinality)] = 0.0
+    return float(losses[trained].sum()), scores

@@ -218,7 +218,7 @@ class Forces:
 
 
 @dataclass(frozen=True)
-class Bundle:
+class EdgeBundle:
     """Edges with as many states at their own ends and at their other ends, as they act on their own.
 
     Args:
@@ -270,7 +270,7 @@ class Region:
 
     cells: np.ndarray
     state_start: np.ndarray
-    bundles: tuple[Bundle, ...]
+    bundles: tuple[EdgeBundle, ...]
     sides: tuple[OwnSide, ...] = field(repr=False)
 
     @classmethod
@@ -287,7 +287,7 @@ class Region:
         return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
 
 
-def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[Bundle]:
+def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[EdgeBundle]:
     """The edges with ends at some nodes, once for each such end."""
     out = []
     sizes = graph.cardinality[graph.edges]
@@ -302,7 +302,7 @@ def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[Bundle]:
                     graph.state_start[graph.edges[edges, end], None] + np.arange(n) for end, n in ((0, k), (1, other_k))
                 ]
                 cells = graph.table_start[edges, None, None] + (table if is_first else table.T)
-                out.append(Bundle(ends[own], ends[other], cells, is_first))
+                out.append(EdgeBundle(ends[own], ends[other], cells, is_first))
     return out
 
 

@@ -11,9 +11,10 @@ import numpy as np
 
 from relcrf.graph.candidates import CandidateSet, PairSpace
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.kernels import conditionals, edge_tables
+from relcrf.kernels import edge_tables
 from relcrf.kernels.edge_tables import JoinedCells
 from relcrf.kernels.threads import frozen
+from relcrf.learning.candidate_objective import label_residual
 
 
 @dataclass(frozen=True)
@@ -141,13 +142,7 @@ class CellConditionals(AbstractConditionals):
         for pairs, cells, shape in edges.parts():
             tables_here = frozen(tables[cells].reshape(shape), np.float64)
             edge_tables.add_tables(pairs, self.states, self._state_start, tables_here, out)
-        labels = self._state_start[:-1] + self.states
-        at_label, log_partition = out[labels], np.empty(self.base.n_nodes)
-        conditionals.normalise(self._state_start, out, log_partition)
-        out[labels] -= 1.0
-        if not self.trained.all():
-            out[np.repeat(~self.trained, self.base.cardinality)] = 0.0
-        return float((log_partition - at_label)[self.trained].sum()), out
+        return label_residual(self.base, out, self._state_start[:-1] + self.states, self.trained)
 
     def _collected(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))

@@ -12,7 +12,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.sample_columns import SampleColumns
 from relcrf.kernels import edge_columns
-from relcrf.kernels.edge_columns import BLOCK, COPIES, ROW, Columns, Incidence
+from relcrf.kernels.edge_columns import BLOCK, COPIES, ROW, Incidence, SampleTable
 from relcrf.kernels.threads import frozen, in_runs
 from relcrf.learning.edge_cells import AbstractConditionals, EdgeTables
 
@@ -192,7 +192,7 @@ class ColumnConditionals(AbstractConditionals):
         return replace(self, trained=trained)
 
     @cached_property
-    def _columns(self) -> Columns:
+    def _columns(self) -> SampleTable:
         node, there = self.columns.node, self.columns.node >= 0
         states = np.where(there, self.states.astype(np.int8)[node], np.int8(-1))
         labels = states if self.trained.all() else np.where(there & self.trained[node], states, np.int8(-1))
@@ -202,7 +202,7 @@ class ColumnConditionals(AbstractConditionals):
             if not asked.all():
                 states, labels = states[:, asked], labels[:, asked]
             node, starts = np.empty((0, 0)), np.empty(0)
-        return Columns(
+        return SampleTable(
             frozen(self._standing.n_states, np.int32),
             frozen(states, np.int8),
             frozen(labels, np.int8),

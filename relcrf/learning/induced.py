@@ -15,9 +15,8 @@ import numpy as np
 from relcrf.graph.candidates import CandidateSet
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Composites, Space
-from relcrf.kernels import conditionals
 from relcrf.learning.active import ActiveCandidates
-from relcrf.learning.candidate_objective import AbstractCandidateObjective
+from relcrf.learning.candidate_objective import AbstractCandidateObjective, label_residual
 from relcrf.learning.literals import Literals
 
 
@@ -143,12 +142,4 @@ class InducedLikelihood(AbstractInduced):
         scores = np.zeros(self.literals.size)
         self.active.add_scores(point[self.n_base :], self.holds, scores)
         self.literals.add(scores, tables)
-        at_label = tables[self.at_label]
-        log_partition = np.empty(self.base.n_nodes)
-        conditionals.normalise(self.literals.state_start, tables, log_partition)
-        losses = log_partition - at_label
-        tables -= self.observed
-        if self.trained.all():
-            return float(losses.sum()), tables
-        tables[np.repeat(~self.trained, self.base.cardinality)] = 0.0
-        return float(losses[self.trained].sum()), tables
+        return label_residual(self.base, tables, self.at_label, self.trained)

@@ -14,7 +14,7 @@ import numpy as np
 from relcrf.columns.offsets import offsets
 from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side
 from relcrf.graph.triples import Composites, TripleSpace
-from relcrf.kernels.induction import Sparse, all_products, top_products
+from relcrf.kernels.induction import SparseMatrix, all_products, top_products
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.induced import AbstractInduced
 from relcrf.structure.activation import AbstractActivation, Activated
@@ -49,7 +49,7 @@ class Induced(AbstractActivation):
     least_error: float = 0.0
     least_signal: float = 0.0
     exhaustive: bool = False
-    _signals_known: dict[tuple[int, int | None], tuple[np.ndarray, Sparse, Side]] = field(
+    _signals_known: dict[tuple[int, int | None], tuple[np.ndarray, SparseMatrix, Side]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -163,12 +163,12 @@ class Induced(AbstractActivation):
             gradients.append(gradient)
         return _once(np.concatenate(found), np.concatenate(gradients))
 
-    def _errors(self, side: Side, errors: np.ndarray, n_samples: int | None) -> Sparse:
+    def _errors(self, side: Side, errors: np.ndarray, n_samples: int | None) -> SparseMatrix:
         """The large errors of a side, by key, or by sample where their number is given."""
         cells = side if n_samples is None else side.by_sample
         return _large(cells, errors[cells.variable], self.least_error, n_samples)
 
-    def _signals(self, side: Side, holds: np.ndarray, n_samples: int | None) -> Sparse:
+    def _signals(self, side: Side, holds: np.ndarray, n_samples: int | None) -> SparseMatrix:
         """The large signals of a side, likewise. Those of labels stay the same from round to round, and are kept."""
         known = self._signals_known.get((id(side), n_samples))
         if known is not None and known[0] is holds:
@@ -209,7 +209,7 @@ def key_means(side: Side, values: np.ndarray) -> np.ndarray:
 
 def _both(
     cells: Side, errors: np.ndarray, holds: np.ndarray, least: tuple[float, float], n_rows: int | None
-) -> tuple[Sparse, Sparse]:
+) -> tuple[SparseMatrix, SparseMatrix]:
     """The large errors of some cells, and where their literals hold."""
     return (
         _large(cells, errors[cells.variable], least[0], n_rows),
@@ -217,7 +217,7 @@ def _both(
     )
 
 
-def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) -> Sparse:
+def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) -> SparseMatrix:
     """The cells with larger values than the least, as a matrix.
 
     Args:
@@ -227,4 +227,4 @@ def _large(cells: Side, values: np.ndarray, least: float, n_rows: int | None) ->
     start = offsets(kept)[cells.start].astype(np.int64)
     if n_rows is not None:
         start = np.append(start, np.full(n_rows + 1 - len(start), start[-1]))
-    return Sparse(start, cells.sample[kept], values[kept])
+    return SparseMatrix(start, cells.sample[kept], values[kept])

@@ -11,6 +11,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from relcrf.columns.offsets import offsets
+from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
@@ -105,24 +106,9 @@ class BeliefPropagation(AbstractInference):
 
     @cached_property
     def _network(self) -> Network:
-        scopes = self.scopes
-        agreement = np.zeros(scopes.n_factors, dtype=np.bool_) if scopes.agreement is None else scopes.agreement
-        sizes = scopes.cardinality[scopes.node]
-        degree = np.bincount(scopes.node, minlength=scopes.n_nodes)
-        return Network(
-            scopes.cardinality.astype(np.int64),
-            scopes.state_start.astype(np.int64),
-            scopes.start.astype(np.int64),
-            scopes.node.astype(np.int64),
-            np.repeat(np.arange(scopes.n_factors), scopes.arity),
-            scopes.stride,
-            scopes.table_start,
-            np.ascontiguousarray(agreement),
-            offsets(degree),
-            np.argsort(scopes.node, kind="stable"),
-            offsets(sizes),
-            np.ones(scopes.n_factors) if self._trees is None else self._trees.appearance,
-        )
+        sizes = self.scopes.cardinality[self.scopes.node]
+        appearance = np.ones(self.scopes.n_factors) if self._trees is None else self._trees.appearance
+        return Network(factors_of(self.scopes), offsets(sizes), appearance)
 
     @cached_property
     def _work(self) -> tuple[np.ndarray, ...]:
@@ -131,9 +117,10 @@ class BeliefPropagation(AbstractInference):
     @cached_property
     def _is_forest(self) -> bool:
         """Whether the graph of nodes and factors has no cycle."""
-        net, n = self._network, self.scopes.n_nodes + self.scopes.n_factors
-        links = csr_array((np.ones(len(net.node)), (net.factor + self.scopes.n_nodes, net.node)), shape=(n, n))
-        return bool(n - connected_components(links, directed=False)[0] == len(net.node)) if n else True
+        factors, n = self._network.factors, self.scopes.n_nodes + self.scopes.n_factors
+        ends = (factors.factor + self.scopes.n_nodes, factors.node)
+        links = csr_array((np.ones(len(factors.node)), ends), shape=(n, n))
+        return bool(n - connected_components(links, directed=False)[0] == len(factors.node)) if n else True
 
     @cached_property
     def _lanes(self) -> list[PairLanes]:
@@ -168,7 +155,9 @@ class BeliefPropagation(AbstractInference):
         if self.damping or not self._is_forest:
             return self.tolerance
         most = max(np.abs(part[np.isfinite(part)]).max(initial=1.0) for part in potentials)
-        return float(min(self.tolerance, ROUNDING * most * (1 + np.diff(self._network.incident_start).max(initial=0))))
+        return float(
+            min(self.tolerance, ROUNDING * most * (1 + np.diff(self._network.factors.touch_start).max(initial=0)))
+        )
 
     def _is_narrow(self, potentials: Potentials) -> bool:
         """Whether all that can meet in a node fits in the range of float64, so that messages can be numbers."""
@@ -232,7 +221,7 @@ class BeliefPropagation(AbstractInference):
                 return float(change)
 
             return sweep
-        n_places = len(net.node)
+        n_places = len(self.scopes.node)
         pending, change = np.empty_like(state.message), np.empty(n_places)
         schedules.pend(net, tables, state, self._work, pending, change)
         largest = _tournament(change)

@@ -79,11 +79,6 @@ class CliqueTree:
         return offsets(self.n_rows)
 
     @cached_property
-    def largest(self) -> int:
-        """The most nodes of a clique, at least 1."""
-        return int(np.diff(self.clique_start).max(initial=1))
-
-    @cached_property
     def needed(self) -> np.ndarray:
         """Bytes of the clique tables of each component, at its lowest node, shape (n_nodes,); inf where refused."""
         of_clique = self.component[self.clique_node[self.clique_start[:-1]]]

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -17,7 +17,7 @@ from relcrf.columns.offsets import offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Unanswerable, Verdict
 from relcrf.kernels import forest, forest_layout
-from relcrf.kernels.forest_fixed import SWEEPS
+from relcrf.kernels.forest import SWEEPS, Forest, Run
 from relcrf.kernels.vector_math import exp_in_place
 
 BLOCK = 1 << 16
@@ -148,10 +148,10 @@ class ForestPlan:
         return offsets(self._above * self.cardinality)
 
     @cached_property
-    def geometry(self) -> tuple[np.ndarray, ...]:
-        """What the kernels ask for, but for the tables' places."""
-        parts = (self.parent, self.parent_first, self.cardinality, self.state_start, self.message_start)
-        return tuple(np.ascontiguousarray(part) for part in parts)
+    def forest(self) -> Forest:
+        """The forest as kernels take it."""
+        parts = (self.parent, self.parent_first, self.cardinality, self.state_start, self.message_start, self.cell)
+        return Forest(*map(np.ascontiguousarray, parts))
 
     def states_of(self, start: np.ndarray) -> np.ndarray:
         """Indices that bring flat node tables, whose nodes begin at `start`, into the order of positions."""
@@ -180,11 +180,9 @@ class ForestSweep:
 
     def __init__(self, plan: ForestPlan) -> None:
         self._plan = plan
-        sizes = set(np.unique(plan.cardinality).tolist())
-        self._is_fixed = len(sizes) == 1 and sizes <= SWEEPS.keys()
-        general: tuple[Callable[..., Any], ...] = (forest.up, forest.down, forest.down_shared)
-        self._up, self._down, self._down_shared = SWEEPS[sizes.pop()] if self._is_fixed else general
-        self._starts = plan.parent, plan.state_start, plan.message_start
+        sizes = np.unique(plan.cardinality).tolist()
+        self._kernels = SWEEPS[sizes[0] if len(sizes) == 1 and sizes[0] in SWEEPS else 0]
+        self._forest = plan.forest
         cut = (*plan.hanging, *plan.spine)
         self._first = cut[0][0] if cut else plan.n
         sized = plan.state_start, plan.message_start, plan.cell
@@ -246,10 +244,10 @@ class ForestSweep:
         if linear and np.isnan(total):
             return None
         if linear:
-            scale, ok = forest.absorb_roots(plan.roots, first, *self._starts, shared.belief, shared.message)
+            scale, ok = forest.absorb_roots(plan.roots, first, self._forest, shared.belief, shared.message)
             total += scale if ok else np.nan
         else:
-            forest.log_absorb_roots(plan.roots, first, *self._starts, shared.belief, shared.message)
+            forest.log_absorb_roots(plan.roots, first, self._forest, shared.belief, shared.message)
         for block in plan.spine:
             edges, scale = self._edges(tables, block, 0, linear)
             total += scale
@@ -271,12 +269,10 @@ class ForestSweep:
 
         def climb(block: Block, stop: int, first: int, desk: _Desk, lane: int) -> None:
             edges, _ = self._edges(tables, block, lane, linear=False)
-            forest.max_up(
-                *block, stop, first, *self._geometry(block, False), edges, desk.belief, desk.message, desk.choice
-            )
+            forest.max_up(*self._run(block, stop, first), edges, desk.belief, desk.message, desk.choice)
 
         def descend(block: Block, first: int, desk: _Desk) -> float:
-            return float(forest.max_down(*block, first, *self._starts, desk.belief, desk.choice, states))
+            return float(forest.max_down(*self._run(block, block[1], first), desk.belief, desk.choice, states))
 
         def trees(block: Block, lane: int) -> float:
             desk = self._desks[lane]
@@ -293,7 +289,7 @@ class ForestSweep:
         self._each(plan.hanging, branch)
         for block in plan.spine:
             tables.node_potentials(block, self._part(block))
-        forest.log_absorb_roots(plan.roots, first, *self._starts, shared.belief, shared.message)
+        forest.log_absorb_roots(plan.roots, first, self._forest, shared.belief, shared.message)
         for block in plan.spine:
             climb(block, plan.n, first, shared, 0)
         for block in reversed(plan.spine):
@@ -345,33 +341,32 @@ class ForestSweep:
         tables.edge_potentials(block, out)
         return out, _shifted(cell, out)
 
-    def _geometry(self, block: Block, linear: bool) -> tuple[int | np.ndarray, ...]:
-        """Where the block's tables begin, and what else the kernels ask of the plan."""
-        plan, given = self._plan, self._tables.given
-        cell, origin = (plan.cell, int(plan.cell[block[0]])) if given is None else (given.cell, 0)
-        if linear and self._is_fixed:
-            return origin, plan.parent, plan.parent_first, plan.message_start, cell
-        return origin, *plan.geometry, cell
+    def _run(self, block: Block, stop: int, first: int) -> tuple[Run, Forest]:
+        """The block as kernels take it, and the forest with the places of its tables."""
+        given = self._tables.given
+        if given is None:
+            return Run(*block, stop, first, int(self._plan.cell[block[0]])), self._forest
+        return Run(*block, stop, first, 0), self._forest._replace(cell=given.cell)
 
     def _climb(self, block: Block, stop: int, first: int, edges: np.ndarray, desk: _Desk, linear: bool) -> float:
         """Up a block. Returns the log of what was taken out, roots and all; nan where the linear range does not hold."""
-        arguments = (*block, stop, first, *self._geometry(block, linear), edges, desk.belief, desk.message)
+        arguments = (*self._run(block, stop, first), edges, desk.belief, desk.message)
         if not linear:
             return float(forest.log_up(*arguments))
-        value, ok = self._up(*arguments)
+        value, ok = self._kernels.up(*arguments)
         return float(value) if ok else np.nan
 
     def _descend(self, block: Block, first: int, edges: np.ndarray, desk: _Desk, linear: bool, lane: int) -> None:
         """Down a block: its beliefs and tables become marginals, or the sums of shared tables grow."""
         is_shared = self._tables.given is not None
         out = self._tables.sums[lane] if is_shared else edges
-        arguments = (*block, first, *self._geometry(block, linear), edges, desk.belief, desk.message)
+        arguments = (*self._run(block, block[1], first), edges, desk.belief, desk.message, out)
         if not linear:
-            forest.log_down(*arguments, out, is_shared)
+            forest.log_down(*arguments, is_shared)
         elif is_shared:
-            self._down_shared(*arguments, out)
+            self._kernels.down_shared(*arguments)
         else:
-            self._down(*arguments)
+            self._kernels.down(*arguments)
 
 
 class _Shared:

@@ -11,10 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
+from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.clique_tree import CliqueTree, clique_tree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 from relcrf.kernels import junction_tree as kernel
+from relcrf.kernels.factors import Factors
 
 DRAWS = 1 << 22
 """Random numbers that are held at a time."""
@@ -40,19 +42,20 @@ class JunctionTree(AbstractInference):
         return clique_tree(self.scopes, self.memory)
 
     @cached_property
-    def _columns(self) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-        """The tree, and the scopes, as the kernels take them."""
-        scopes, tree = self.scopes, self.cliques
+    def _trees(self) -> kernel.Cliques:
+        """The cliques as kernels take them."""
+        tree = self.cliques
         tree.require_memory()
-        agreement = np.zeros(scopes.n_factors, dtype=bool) if scopes.agreement is None else scopes.agreement
-        cliques = (tree.n_shared, tree.n_rows, tree.n_columns, tree.cell_start, tree.message_start, tree.parent)
-        shapes = (scopes.start, scopes.node, scopes.stride, agreement, scopes.table_start)
-        of_nodes = (tree.clique_start, tree.clique_node, scopes.cardinality)
-        return cliques, (*of_nodes, scopes.state_start, tree.factor_start, tree.factor, *shapes)
+        tables = (tree.n_rows, tree.n_columns, tree.cell_start, tree.message_start)
+        factors = (tree.factor_start, tree.factor)
+        return kernel.Cliques(tree.clique_start, tree.clique_node, tree.n_shared, *tables, tree.parent, *factors)
+
+    @cached_property
+    def _factors(self) -> Factors:
+        return factors_of(self.scopes)
 
     def _up(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:
-        cliques, scopes = self._columns
-        total, table, message = kernel.up(self.cliques.largest, maximum, *cliques, *scopes, *potentials)
+        total, table, message = kernel.up(self._trees, self._factors, *potentials, maximum)
         return float(total), table, message
 
     def marginals(self, potentials: Potentials) -> Marginals:
@@ -60,15 +63,12 @@ class JunctionTree(AbstractInference):
         value = 0.0 if log_partition > -np.inf else np.nan
         nodes, factors = np.full(len(potentials.nodes), value), np.full(len(potentials.factors), value)
         if log_partition > -np.inf:
-            cliques, scopes = self._columns
-            kernel.down(self.cliques.largest, table, message, *cliques, *scopes, nodes, factors)
+            kernel.down(self._trees, self._factors, table, message, nodes, factors)
         return Marginals(log_partition, nodes, factors, Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
         score, table, _ = self._up(potentials, maximum=True)
-        tree = self.cliques
-        of_nodes = (tree.clique_start, tree.clique_node, self.scopes.cardinality)
-        states = kernel.best_states(table, tree.n_shared, tree.n_columns, tree.cell_start, *of_nodes)
+        states = kernel.best_states(self._trees, self.scopes.cardinality, table)
         return MapStates(score, states, score, Verdict("exact"))
 
     def sample(self, potentials: Potentials, n: int, seed: int) -> np.ndarray:
@@ -80,13 +80,12 @@ class JunctionTree(AbstractInference):
         log_partition, table, message = self._up(potentials, maximum=False)
         if log_partition == -np.inf:
             raise ValueError("no joint state is possible: there is nothing to draw")
-        tree = self.cliques
         out = np.empty((n, self.scopes.n_nodes), dtype=np.int32)
         rng = np.random.default_rng(seed)
-        of_nodes = (tree.clique_start, tree.clique_node, self.scopes.cardinality)
-        starts = (tree.n_shared, tree.n_columns, tree.cell_start, tree.message_start)
-        step = max(1, DRAWS // max(1, tree.n_cliques))
+        n_cliques = self.cliques.n_cliques
+        step = max(1, DRAWS // max(1, n_cliques))
         for first in range(0, n, step):
             some = out[first : first + step]
-            kernel.draw(rng.random((len(some), tree.n_cliques)), table, message, *starts, *of_nodes, some)
+            uniform = rng.random((len(some), n_cliques))
+            kernel.draw(self._trees, self.scopes.cardinality, table, message, uniform, some)
         return out

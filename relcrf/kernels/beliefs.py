@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64
 
+from relcrf.kernels.forest import normalise
 from relcrf.kernels.messages import (
     FLAT,
     LONG,
@@ -22,24 +23,6 @@ from relcrf.kernels.messages import (
 )
 
 
-@inner
-def normalise(values):
-    """Makes logs a distribution; returns the log of their sum, or -inf and leaves nan where all of them are -inf."""
-    top = -np.inf
-    for x in range(len(values)):
-        top = max(top, values[x])
-    if top == -np.inf:
-        values[:] = np.nan
-        return top
-    total = 0.0
-    for x in range(len(values)):
-        values[x] = np.exp(values[x] - top)
-        total += values[x]
-    for x in range(len(values)):
-        values[x] /= total
-    return top + np.log(total)
-
-
 @compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, FLAT)
 def beliefs(net, tables, state, work, count, nodes, factors):
     """Distributions of all nodes and factors, written to flat arrays; of an agreement, the probability that its nodes agree.
@@ -55,17 +38,17 @@ def beliefs(net, tables, state, work, count, nodes, factors):
     cavities, without, alike, differ, digit = work[0], work[2], work[4], work[5], work[6]
     total = 0.0
     count[:] = 1.0
-    for f in range(len(net.start) - 1):
-        first, stop = net.start[f], net.start[f + 1]
+    for f in range(len(net.factors.start) - 1):
+        first, stop = net.factors.start[f], net.factors.start[f + 1]
         value = 0.0
         for q in range(first, stop):
             value += cavity(net, tables, state, q, cavities[q - first])
-            count[net.node[q]] -= net.appearance[f]
-        begin = net.table_start[f]
-        if net.agreement[f]:
+            count[net.factors.node[q]] -= net.appearance[f]
+        begin = net.factors.table_start[f]
+        if net.factors.agreement[f]:
             weight = tables.logs[begin]
             agreement(net, tables.log, tables.maximum, weight, first, cavities, without, alike, differ)
-            k = net.cardinality[net.node[first]]
+            k = net.factors.cardinality[net.factors.node[first]]
             for x in range(k):
                 alike[x] += cavities[0, x]
                 differ[x] += cavities[0, x]
@@ -81,10 +64,10 @@ def beliefs(net, tables, state, work, count, nodes, factors):
                 for q in range(first, stop):
                     factors[cell] += cavities[q - first, digit[q - first]]
                 cell = following(net, first, stop, first - 1, digit, cell)
-            value += normalise(factors[begin : net.table_start[f + 1]])
+            value += normalise(factors[begin : net.factors.table_start[f + 1]])
         total += net.appearance[f] * value
-    for v in range(len(net.cardinality)):
-        first, stop = net.state_start[v], net.state_start[v + 1]
+    for v in range(len(net.factors.cardinality)):
+        first, stop = net.factors.state_start[v], net.factors.state_start[v + 1]
         for x in range(first, stop):
             nodes[x] = -np.inf if state.barred[x] > 0 else state.product[x]
         total += count[v] * normalise(nodes[first:stop])
@@ -94,22 +77,22 @@ def beliefs(net, tables, state, work, count, nodes, factors):
 @inner
 def _best(net, tables, state, v, states, work):
     """The best state of a node, given the states of those that have one (not -1) and the messages of all others."""
-    k = net.cardinality[v]
+    k = net.factors.cardinality[v]
     cavities, new, value = work[0], work[3][0], work[5]
     for x in range(k):
-        value[x] = tables.nodes[net.state_start[v] + x]
-    for i in range(net.incident_start[v], net.incident_start[v + 1]):
-        place = net.incident[i]
-        f = net.factor[place]
-        first, stop = net.start[f], net.start[f + 1]
+        value[x] = tables.nodes[net.factors.state_start[v] + x]
+    for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+        place = net.factors.touch[i]
+        f = net.factors.factor[place]
+        first, stop = net.factors.start[f], net.factors.start[f + 1]
         any_known = False
         for q in range(first, stop):
-            any_known = any_known or (q != place and states[net.node[q]] >= 0)
+            any_known = any_known or (q != place and states[net.factors.node[q]] >= 0)
         if any_known:
             for q in range(first, stop):
-                w = net.node[q]
+                w = net.factors.node[q]
                 if q != place and states[w] >= 0:
-                    for x in range(net.cardinality[w]):
+                    for x in range(net.factors.cardinality[w]):
                         cavities[q - first, x] = -np.inf
                     cavities[q - first, states[w]] = 0.0
                 elif q != place:
@@ -140,7 +123,7 @@ def decode(net, tables, state, work, most, queue, queued, states):
         queue, queued: overwritten, shape (n_nodes,), int64; bool, False at first.
         states: overwritten, shape (n_nodes,), int32.
     """
-    n_nodes = len(net.cardinality)
+    n_nodes = len(net.factors.cardinality)
     states[:] = -1
     head, tail = 0, 0
     for root in range(n_nodes):
@@ -152,12 +135,12 @@ def decode(net, tables, state, work, most, queue, queued, states):
             v = queue[head]
             head += 1
             states[v] = _best(net, tables, state, v, states, work)
-            for i in range(net.incident_start[v], net.incident_start[v + 1]):
-                f = net.factor[net.incident[i]]
-                for q in range(net.start[f], net.start[f + 1]):
-                    if not queued[net.node[q]]:
-                        queue[tail] = net.node[q]
-                        queued[net.node[q]] = True
+            for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+                f = net.factors.factor[net.factors.touch[i]]
+                for q in range(net.factors.start[f], net.factors.start[f + 1]):
+                    if not queued[net.factors.node[q]]:
+                        queue[tail] = net.factors.node[q]
+                        queued[net.factors.node[q]] = True
                         tail += 1
     for _ in range(most):
         changed = False

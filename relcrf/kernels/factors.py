@@ -46,6 +46,37 @@ FACTORS = types.NamedTuple(
 
 
 @kernel()
+def most_states(factors):
+    """The largest cardinality, at least 1."""
+    most = 1
+    for v in range(len(factors.cardinality)):
+        most = max(most, factors.cardinality[v])
+    return most
+
+
+@kernel((FACTORS,))
+def most_nodes(factors):
+    """The largest arity, at least 1."""
+    most = 1
+    for f in range(len(factors.start) - 1):
+        most = max(most, factors.start[f + 1] - factors.start[f])
+    return most
+
+
+@kernel()
+def drawn(n, weight, left):
+    """The state in which so much of the weight of n states is used up; of weight 0 none is drawn but state 0."""
+    state = 0
+    for x in range(n):
+        if weight[x] > 0.0:
+            state = x
+            left -= weight[x]
+            if left < 0.0:
+                break
+    return state
+
+
+@kernel()
 def row(first, last, place, other, node, stride, states):
     """How far into its table a factor's nodes lead with their states, without those at two places.
 
@@ -123,9 +154,7 @@ def ascend(factors, node_table, factor_table, most, states):
         most: sweeps, after which it ends anyway.
         states: of all nodes; changed.
     """
-    largest = 1
-    for v in range(len(factors.cardinality)):
-        largest = max(largest, factors.cardinality[v])
+    largest = most_states(factors)
     value = np.empty(largest)
     broken = np.empty(largest, dtype=np.int64)
     for _ in range(most):
@@ -154,9 +183,7 @@ def search(factors, node_table, factor_table, uniform, states):
     Returns:
         whether the joint state can be.
     """
-    largest = 1
-    for v in range(len(factors.cardinality)):
-        largest = max(largest, factors.cardinality[v])
+    largest = most_states(factors)
     value = np.empty(largest)
     broken = np.empty(largest, dtype=np.int64)
     for s in range(len(uniform)):
@@ -180,13 +207,7 @@ def search(factors, node_table, factor_table, uniform, states):
             for x in range(n):
                 value[x] = np.exp(value[x] - top) if broken[x] <= limit else 0.0
                 mass += value[x]
-            left = uniform[s, v, 0] * mass
-            for x in range(n):
-                if value[x] > 0.0:
-                    states[v] = x
-                    left -= value[x]
-                    if left < 0.0:
-                        break
+            states[v] = drawn(n, value, uniform[s, v, 0] * mass)
             total += broken[states[v]]
         if total == 0:
             return True

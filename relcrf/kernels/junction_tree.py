@@ -3,46 +3,84 @@
 A clique's table is row-major; the nodes that it shares with its parent come first, so that a message to the parent has one
 cell for each row, and only what a clique takes from smaller tables (nodes, factors, messages of its children) needs strides.
 Cliques stand children first. Everywhere -inf is what cannot be.
-
-All functions take the same tree:
-    clique_start (n_cliques + 1,), clique_node: the nodes of each clique, those with one state only where they are alone.
-    n_rows, n_columns: shape (n_cliques,): joint states of the shared nodes, and of the others.
-    cell_start, message_start: shape (n_cliques + 1,): where each clique's table and its message begin.
-    parent: shape (n_cliques,), -1 at roots.
-and the same scopes:
-    cardinality, state_start: of nodes. factor_start, factor: the factors of each clique, as CSR.
-    scope_start, scope, stride, agreement, table_start: of factors, as in `Scopes`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
-from numba import boolean, float64, int32, int64
+from numba import boolean, float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.factors import FACTORS
 from relcrf.kernels.vector_math import exp
 
+
+class Cliques(NamedTuple):
+    """Trees of cliques.
+
+    Args:
+        start, node: the nodes of each clique, as CSR; those with one state only where they are alone.
+        n_shared: shape (n_cliques,): how many nodes each clique shares with its parent.
+        n_rows, n_columns: shape (n_cliques,): joint states of the shared nodes, and of the others.
+        cell_start, message_start: shape (n_cliques + 1,): where each clique's table and its message begin.
+        parent: shape (n_cliques,), -1 at roots.
+        factor_start, factor: the factors of each clique, as CSR.
+    """
+
+    start: np.ndarray
+    node: np.ndarray
+    n_shared: np.ndarray
+    n_rows: np.ndarray
+    n_columns: np.ndarray
+    cell_start: np.ndarray
+    message_start: np.ndarray
+    parent: np.ndarray
+    factor_start: np.ndarray
+    factor: np.ndarray
+
+
+class Loops(NamedTuple):
+    """How a smaller table lies in a clique's: nested loops, the innermost first. All arrays are scratch.
+
+    Args:
+        place: shape (n_nodes,).
+        steps: shape (3, n): the length of each loop, its step in the smaller table, and in the clique's.
+        counter: shape (n,). strides: of a message, shape (n,). one: shape (1,), 1.
+    """
+
+    place: np.ndarray
+    steps: np.ndarray
+    counter: np.ndarray
+    strides: np.ndarray
+    one: np.ndarray
+
+
 FLAT, INT, LONG = float64[::1], int32[::1], int64[::1]
-CLIQUES = (LONG,) * 6
-SCOPES = (LONG, INT, INT, LONG, LONG, LONG, LONG, INT, LONG, boolean[::1], LONG)
+CLIQUES = types.NamedTuple((LONG, INT, *[LONG] * 8), Cliques)
 
 
 @kernel()
-def _view(
-    c, nodes, stride, agreement, clique_start, clique_node, cardinality, place, steps,
-):  # fmt: skip
-    """How a smaller table lies in a clique's: a few loops, the innermost first, over neighbouring cells where it can be.
+def _loops(cliques, n_nodes):
+    most = 1
+    for c in range(len(cliques.parent)):
+        most = max(most, cliques.start[c + 1] - cliques.start[c])
+    place, count = np.empty(n_nodes, dtype=np.int64), np.empty(most + 1, dtype=np.int64)
+    steps, strides = np.empty((3, most + 1), dtype=np.int64), np.empty(most, dtype=np.int64)
+    return Loops(place, steps, count, strides, np.ones(1, dtype=np.int64))
+
+
+@kernel()
+def _view(cliques, c, nodes, stride, agreement, cardinality, loops):
+    """Finds the loops of a smaller table, over neighbouring cells where it can be; returns how many they are.
 
     Args:
         nodes, stride: of the smaller table; its nodes are in the clique.
         agreement: whether it is one number, for the cells in which its nodes agree.
-        place: shape (n_nodes,), scratch.
-        steps: shape (3, n): the length of each loop, its step in the smaller table, and in the clique's.
-
-    Returns:
-        How many loops.
     """
-    begin, end = clique_start[c], clique_start[c + 1]
+    place, steps, clique_node = loops.place, loops.steps, cliques.node
+    begin, end = cliques.start[c], cliques.start[c + 1]
     for at in range(begin, end):
         place[clique_node[at]] = -1
     for k in range(len(nodes)):
@@ -81,8 +119,9 @@ def _view(
 
 
 @kernel()
-def _walk(depth, steps, count, small, start, table, origin, collect):
+def _walk(depth, loops, small, start, table, origin, collect):
     """Adds a smaller table to a clique's or, where `collect`, a clique's to the smaller one."""
+    steps, count = loops.steps, loops.counter
     size, near, far = steps[0, 0], steps[1, 0], steps[2, 0]
     for k in range(depth):
         count[k] = 0
@@ -114,60 +153,52 @@ def _walk(depth, steps, count, small, start, table, origin, collect):
 
 
 @kernel()
-def _own(
-    c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope,
-    stride, agreement, table_start, place, steps, count, one, nodes, factors, table, origin, collect,
-):  # fmt: skip
+def _own(cliques, c, factors, loops, nodes, factor_tables, table, collect):
     """Adds the potentials of a clique's own nodes and factors to its table, or collects their marginals from it."""
-    for at in range(clique_start[c] + n_shared[c], clique_start[c + 1]):
-        v = clique_node[at]
-        depth = _view(c, clique_node[at : at + 1], one, False, clique_start, clique_node, cardinality, place, steps)
-        _walk(depth, steps, count, nodes, state_start[v], table, origin, collect)
-    for k in range(factor_start[c], factor_start[c + 1]):
-        f = factor[k]
-        over = slice(scope_start[f], scope_start[f + 1])
-        depth = _view(c, scope[over], stride[over], agreement[f], clique_start, clique_node, cardinality, place, steps)
-        _walk(depth, steps, count, factors, table_start[f], table, origin, collect)
+    cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
+    node, stride, agreement, table_start = factors.node, factors.stride, factors.agreement, factors.table_start
+    origin = cliques.cell_start[c]
+    for at in range(cliques.start[c] + cliques.n_shared[c], cliques.start[c + 1]):
+        depth = _view(cliques, c, cliques.node[at : at + 1], loops.one, False, cardinality, loops)
+        _walk(depth, loops, nodes, state_start[cliques.node[at]], table, origin, collect)
+    for k in range(cliques.factor_start[c], cliques.factor_start[c + 1]):
+        f = cliques.factor[k]
+        over = slice(start[f], start[f + 1])
+        depth = _view(cliques, c, node[over], stride[over], agreement[f], cardinality, loops)
+        _walk(depth, loops, factor_tables, table_start[f], table, origin, collect)
 
 
 @kernel()
-def _shared_strides(c, n_shared, clique_start, clique_node, cardinality, out):
-    """Strides of a clique's message, into out[:n_shared[c]]."""
+def _message(cliques, c, cardinality, loops, message, start, table, collect):
+    """Adds a clique's message to its parent's table, or collects the parent's table into it; it begins at `start`."""
+    shared = cliques.node[cliques.start[c] : cliques.start[c] + cliques.n_shared[c]]
     step = 1
-    for k in range(n_shared[c] - 1, -1, -1):
-        out[k] = step
-        step *= cardinality[clique_node[clique_start[c] + k]]
+    for k in range(len(shared) - 1, -1, -1):
+        loops.strides[k] = step
+        step *= cardinality[shared[k]]
+    p = cliques.parent[c]
+    depth = _view(cliques, p, shared, loops.strides, False, cardinality, loops)
+    _walk(depth, loops, message, start, table, cliques.cell_start[p], collect)
 
 
-@kernel((int64, boolean, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"})
-def up(
-    largest, maximum, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start, clique_node,
-    cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement, table_start, nodes,
-    factors,
-):  # fmt: skip
+@kernel((CLIQUES, FACTORS, FLAT, FLAT, boolean), fastmath={"contract"})
+def up(cliques, factors, nodes, factor_tables, maximum):
     """Children to parents.
 
     Args:
-        largest: the most nodes of a clique.
         maximum: whether the best is passed on, or else the sum.
 
     Returns:
         The log partition, or the best score; the tables with all that comes from below; and the messages.
     """
+    n_rows, n_columns, cell_start = cliques.n_rows, cliques.n_columns, cliques.cell_start
+    message_start, parent = cliques.message_start, cliques.parent
     table = np.zeros(cell_start[-1])
     message = np.empty(message_start[-1])
-    place = np.empty(len(cardinality), dtype=np.int64)
-    steps = np.empty((3, largest + 1), dtype=np.int64)
-    count = np.empty(largest + 1, dtype=np.int64)
-    strides = np.empty(largest, dtype=np.int64)
-    one = np.empty(1, dtype=np.int64)
-    one[0] = 1
+    loops = _loops(cliques, len(factors.cardinality))
     total = 0.0
     for c in range(len(parent)):
-        _own(
-            c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope,
-            stride, agreement, table_start, place, steps, count, one, nodes, factors, table, cell_start[c], False,
-        )  # fmt: skip
+        _own(cliques, c, factors, loops, nodes, factor_tables, table, False)
         for row in range(n_rows[c]):
             cells = table[cell_start[c] + row * n_columns[c] : cell_start[c] + (row + 1) * n_columns[c]]
             top = -np.inf
@@ -181,21 +212,13 @@ def up(
             message[message_start[c] + row] = top
         if parent[c] < 0:
             total += message[message_start[c]]
-            continue
-        p = parent[c]
-        _shared_strides(c, n_shared, clique_start, clique_node, cardinality, strides)
-        shared = clique_node[clique_start[c] : clique_start[c] + n_shared[c]]
-        depth = _view(p, shared, strides, False, clique_start, clique_node, cardinality, place, steps)
-        _walk(depth, steps, count, message, message_start[c], table, cell_start[p], False)
+        else:
+            _message(cliques, c, factors.cardinality, loops, message, message_start[c], table, False)
     return total, table, message
 
 
-@kernel((int64, FLAT, FLAT, *CLIQUES, *SCOPES, FLAT, FLAT), fastmath={"contract"})
-def down(
-    largest, table, message, n_shared, n_rows, n_columns, cell_start, message_start, parent, clique_start,
-    clique_node, cardinality, state_start, factor_start, factor, scope_start, scope, stride, agreement,
-    table_start, node_marginals, factor_marginals,
-):  # fmt: skip
+@kernel((CLIQUES, FACTORS, FLAT, FLAT, FLAT, FLAT), fastmath={"contract"})
+def down(cliques, factors, table, message, node_marginals, factor_marginals):
     """Parents to children, after `up` with sums: adds the marginals to `node_marginals` and `factor_marginals`.
 
     A row of a clique's table less its message is a distribution given the shared nodes: nothing is divided by what may be 0.
@@ -203,12 +226,9 @@ def down(
     Args:
         table, message: as `up` returns them where the log partition is finite; changed.
     """
-    place = np.empty(len(cardinality), dtype=np.int64)
-    steps = np.empty((3, largest + 1), dtype=np.int64)
-    count = np.empty(largest + 1, dtype=np.int64)
-    strides = np.empty(largest, dtype=np.int64)
-    one = np.empty(1, dtype=np.int64)
-    one[0] = 1
+    n_rows, n_columns, cell_start = cliques.n_rows, cliques.n_columns, cliques.cell_start
+    message_start, parent = cliques.message_start, cliques.parent
+    loops = _loops(cliques, len(factors.cardinality))
     most_rows = 0
     for c in range(len(parent)):
         most_rows = max(most_rows, n_rows[c])
@@ -217,13 +237,9 @@ def down(
         if parent[c] < 0:
             above[0] = 1.0
         else:
-            p = parent[c]
             for row in range(n_rows[c]):
                 above[row] = 0.0
-            _shared_strides(c, n_shared, clique_start, clique_node, cardinality, strides)
-            shared = clique_node[clique_start[c] : clique_start[c] + n_shared[c]]
-            depth = _view(p, shared, strides, False, clique_start, clique_node, cardinality, place, steps)
-            _walk(depth, steps, count, above, 0, table, cell_start[p], True)
+            _message(cliques, c, factors.cardinality, loops, above, 0, table, True)
         for row in range(n_rows[c]):
             cells = table[cell_start[c] + row * n_columns[c] : cell_start[c] + (row + 1) * n_columns[c]]
             if above[row] == 0.0:
@@ -233,69 +249,59 @@ def down(
             sent = message[message_start[c] + row]
             for x in range(len(cells)):
                 cells[x] = above[row] * exp(cells[x] - sent)
-        _own(
-            c, n_shared, clique_start, clique_node, cardinality, state_start, factor_start, factor, scope_start, scope,
-            stride, agreement, table_start, place, steps, count, one, node_marginals, factor_marginals, table,
-            cell_start[c], True,
-        )  # fmt: skip
+        _own(cliques, c, factors, loops, node_marginals, factor_marginals, table, True)
 
 
 @kernel()
-def _row(c, states, n_shared, clique_start, clique_node, cardinality):
-    """The row of a clique's table that the states of its shared nodes select."""
+def _row(cliques, c, states, cardinality):
+    """The first cell of the row of a clique's table that the states of its shared nodes select, and the row."""
     row = 0
-    for at in range(clique_start[c], clique_start[c] + n_shared[c]):
-        row = row * cardinality[clique_node[at]] + states[clique_node[at]]
-    return row
+    for at in range(cliques.start[c], cliques.start[c] + cliques.n_shared[c]):
+        row = row * cardinality[cliques.node[at]] + states[cliques.node[at]]
+    return cliques.cell_start[c] + cliques.n_columns[c] * row, row
 
 
 @kernel()
-def _decode(c, cell, states, n_shared, clique_start, clique_node, cardinality):
+def _decode(cliques, c, cell, states, cardinality):
     """Sets the states of a clique's own nodes to those of a cell of a row."""
-    for at in range(clique_start[c + 1] - 1, clique_start[c] + n_shared[c] - 1, -1):
-        v = clique_node[at]
+    for at in range(cliques.start[c + 1] - 1, cliques.start[c] + cliques.n_shared[c] - 1, -1):
+        v = cliques.node[at]
         states[v] = cell % cardinality[v]
         cell //= cardinality[v]
 
 
-@kernel((FLAT, *[LONG] * 4, INT, INT))
-def best_states(
-    table, n_shared, n_columns, cell_start, clique_start, clique_node, cardinality,
-):  # fmt: skip
+@kernel((CLIQUES, INT, FLAT))
+def best_states(cliques, cardinality, table):
     """The most probable joint state, after `up` with maxima; of equal cells the first is taken. Shape (n_nodes,), int32."""
     states = np.zeros(len(cardinality), dtype=np.int32)
-    for c in range(len(n_shared) - 1, -1, -1):
-        at = cell_start[c] + n_columns[c] * _row(c, states, n_shared, clique_start, clique_node, cardinality)
+    for c in range(len(cliques.parent) - 1, -1, -1):
+        at, _ = _row(cliques, c, states, cardinality)
         best = 0
-        for x in range(n_columns[c]):
+        for x in range(cliques.n_columns[c]):
             if table[at + x] > table[at + best]:
                 best = x
-        _decode(c, best, states, n_shared, clique_start, clique_node, cardinality)
+        _decode(cliques, c, best, states, cardinality)
     return states
 
 
-@kernel((float64[:, ::1], FLAT, FLAT, *[LONG] * 5, INT, INT, int32[:, ::1]))
-def draw(
-    uniform, table, message, n_shared, n_columns, cell_start, message_start, clique_start, clique_node,
-    cardinality, out,
-):  # fmt: skip
+@kernel((CLIQUES, INT, FLAT, FLAT, float64[:, ::1], int32[:, ::1]))
+def draw(cliques, cardinality, table, message, uniform, out):
     """Exact joint states, after `up` with sums and a finite log partition.
 
     Args:
         uniform: in [0, 1), shape (n, n_cliques). out: shape (n, n_nodes), int32; filled.
     """
-    for c in range(len(n_shared) - 1, -1, -1):
+    for c in range(len(cliques.parent) - 1, -1, -1):
         for i in range(len(uniform)):
-            row = _row(c, out[i], n_shared, clique_start, clique_node, cardinality)
-            sent = message[message_start[c] + row]
-            at = cell_start[c] + n_columns[c] * row
+            at, row = _row(cliques, c, out[i], cardinality)
+            sent = message[cliques.message_start[c] + row]
             left = uniform[i, c]
             chosen = 0
-            for x in range(n_columns[c]):
+            for x in range(cliques.n_columns[c]):
                 p = exp(table[at + x] - sent)
                 if p > 0.0:
                     chosen = x
                     left -= p
                     if left < 0.0:
                         break
-            _decode(c, chosen, out[i], n_shared, clique_start, clique_node, cardinality)
+            _decode(cliques, c, chosen, out[i], cardinality)

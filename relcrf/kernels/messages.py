@@ -18,6 +18,7 @@ import numpy as np
 from numba import boolean, float64, int64, types
 
 from relcrf.kernels.compile import kernel
+from relcrf.kernels.factors import FACTORS, Factors
 
 LOST = 1e-250
 """A sum below it, of terms of at most 1, may have lost terms that count; above it they are below its last place."""
@@ -35,25 +36,13 @@ inner = kernel(error_model="numpy", _nrt=False, forceinline=True)
 
 
 class Network(NamedTuple):
-    """Where everything is; see `Scopes`.
+    """Factors and the messages on them.
 
     Args:
-        cardinality, start, node, stride, state_start: as of `Scopes`. factor: of each place.
-        table_start: where each factor's table begins. agreement: shape (n_factors,), bool.
-        incident_start, incident: the places of each node.
         message_start: where each place's message begins. appearance: shape (n_factors,), 1 for ordinary propagation.
     """
 
-    cardinality: np.ndarray
-    state_start: np.ndarray
-    start: np.ndarray
-    node: np.ndarray
-    factor: np.ndarray
-    stride: np.ndarray
-    table_start: np.ndarray
-    agreement: np.ndarray
-    incident_start: np.ndarray
-    incident: np.ndarray
+    factors: Factors
     message_start: np.ndarray
     appearance: np.ndarray
 
@@ -86,14 +75,14 @@ class State(NamedTuple):
 def scratch(network: Network) -> tuple[np.ndarray, ...]:
     """What kernels work in: cavities of one factor, as they are and as numbers; sums without one state; of each place of a
     factor a message; two more; and digits that count."""
-    arity = int(np.diff(network.start).max(initial=1))
-    widest = int(network.cardinality.max(initial=1))
+    arity = int(np.diff(network.factors.start).max(initial=1))
+    widest = int(network.factors.cardinality.max(initial=1))
     tables = (np.empty((arity, widest)) for _ in range(4))
     return (*tables, np.empty(widest), np.empty(widest), np.empty(arity, dtype=np.int64))
 
 
 FLAT, LONG = float64[::1], int64[::1]
-NETWORK = types.NamedTuple((*[LONG] * 7, boolean[::1], LONG, LONG, LONG, FLAT), Network)
+NETWORK = types.NamedTuple((FACTORS, LONG, FLAT), Network)
 TABLES = types.NamedTuple((boolean, boolean, FLAT, FLAT, FLAT, float64), Tables)
 STATE = types.NamedTuple((FLAT, FLAT, LONG), State)
 WORK = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
@@ -103,13 +92,13 @@ WORK = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
 @inner
 def gather(net, tables, state, v):
     """Makes the product of node v anew."""
-    first = net.state_start[v]
-    k = net.cardinality[v]
+    first = net.factors.state_start[v]
+    k = net.factors.cardinality[v]
     if not tables.log:
         for x in range(first, first + k):
             state.product[x] = tables.nodes[x]
-        for i in range(net.incident_start[v], net.incident_start[v + 1]):
-            m = net.message_start[net.incident[i]]
+        for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+            m = net.message_start[net.factors.touch[i]]
             for x in range(k):
                 state.product[first + x] *= state.message[m + x]
         return
@@ -117,9 +106,9 @@ def gather(net, tables, state, v):
         impossible = tables.nodes[x] == -np.inf
         state.barred[x] = 1 if impossible else 0
         state.product[x] = 0.0 if impossible else tables.nodes[x]
-    for i in range(net.incident_start[v], net.incident_start[v + 1]):
-        m = net.message_start[net.incident[i]]
-        share = net.appearance[net.factor[net.incident[i]]]
+    for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+        m = net.message_start[net.factors.touch[i]]
+        share = net.appearance[net.factors.factor[net.factors.touch[i]]]
         for x in range(k):
             if state.message[m + x] == -np.inf:
                 state.barred[first + x] += 1
@@ -134,10 +123,10 @@ def cavity(net, tables, state, place, out):
     Returns:
         what it was divided by, or what was taken from the logs.
     """
-    v = net.node[place]
-    first = net.state_start[v]
+    v = net.factors.node[place]
+    first = net.factors.state_start[v]
     m = net.message_start[place]
-    k = net.cardinality[v]
+    k = net.factors.cardinality[v]
     top = -np.inf
     if not tables.log:
         for x in range(k):
@@ -166,10 +155,10 @@ def following(net, first, stop, place, digit, cell):
         if q == place:
             continue
         digit[q - first] += 1
-        cell += net.stride[q]
-        if digit[q - first] < net.cardinality[net.node[q]]:
+        cell += net.factors.stride[q]
+        if digit[q - first] < net.factors.cardinality[net.factors.node[q]]:
             return cell
-        cell -= net.stride[q] * digit[q - first]
+        cell -= net.factors.stride[q] * digit[q - first]
         digit[q - first] = 0
     return np.int64(-1)
 
@@ -177,9 +166,9 @@ def following(net, first, stop, place, digit, cell):
 @inner
 def _through_pair(net, maximum, numbers, place, other, cavity, out):
     """As `_through_table` does, of a pair: along its rows, which lie together, whichever node they are of."""
-    cell = net.table_start[net.factor[place]]
-    k = net.cardinality[net.node[place]]
-    n = net.cardinality[net.node[other]]
+    cell = net.factors.table_start[net.factors.factor[place]]
+    k = net.factors.cardinality[net.factors.node[place]]
+    n = net.factors.cardinality[net.factors.node[other]]
     if place > other:
         for x in range(k):
             out[x] = 0.0
@@ -208,13 +197,13 @@ def _through_pair(net, maximum, numbers, place, other, cavity, out):
 @inner
 def _through_table(net, maximum, numbers, place, cavities, digit, out):
     """Numbers: the sum or the maximum of table times cavities, of each state at `place`."""
-    f = net.factor[place]
-    first, stop = net.start[f], net.start[f + 1]
-    k = net.cardinality[net.node[place]]
-    step = net.stride[place]
+    f = net.factors.factor[place]
+    first, stop = net.factors.start[f], net.factors.start[f + 1]
+    k = net.factors.cardinality[net.factors.node[place]]
+    step = net.factors.stride[place]
     out[:k] = 0.0
     digit[:] = 0
-    cell = net.table_start[f]
+    cell = net.factors.table_start[f]
     while cell >= 0:
         weight = 1.0
         for q in range(first, stop):
@@ -232,15 +221,15 @@ def _through_table(net, maximum, numbers, place, cavities, digit, out):
 @inner
 def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):
     """Logs: the same; a sum is taken beside its largest term."""
-    f = net.factor[place]
-    first, stop = net.start[f], net.start[f + 1]
-    k = net.cardinality[net.node[place]]
-    step = net.stride[place]
+    f = net.factors.factor[place]
+    first, stop = net.factors.start[f], net.factors.start[f + 1]
+    k = net.factors.cardinality[net.factors.node[place]]
+    step = net.factors.stride[place]
     top[:k] = -np.inf
     for adding in range(1 if maximum else 2):
         out[:k] = 0.0
         digit[:] = 0
-        cell = net.table_start[f]
+        cell = net.factors.table_start[f]
         while cell >= 0:
             weight = 0.0
             for q in range(first, stop):
@@ -282,9 +271,9 @@ def agreement(net, log, maximum, weight, place, cavities, without, agree, differ
         without: overwritten: of each other place and state, the sum of the cavity's other states.
         agree, differ: overwritten; the first with the factor's potential, both beside the larger of it and 1.
     """
-    f = net.factor[place]
-    first, stop = net.start[f], net.start[f + 1]
-    k = net.cardinality[net.node[place]]
+    f = net.factors.factor[place]
+    first, stop = net.factors.start[f], net.factors.start[f + 1]
+    k = net.factors.cardinality[net.factors.node[place]]
     one = 0.0 if log else 1.0
     zero = -np.inf if log else 0.0
     total = one
@@ -319,27 +308,27 @@ def agreement(net, log, maximum, weight, place, cavities, without, agree, differ
 @inner
 def _agreement(net, tables, log, place, cavities, work, out):
     alike = work[4]
-    weight = tables.logs[net.table_start[net.factor[place]]]
+    weight = tables.logs[net.factors.table_start[net.factors.factor[place]]]
     agreement(net, log, tables.maximum, weight, place, cavities, work[2], alike, out)
-    for x in range(net.cardinality[net.node[place]]):
+    for x in range(net.factors.cardinality[net.factors.node[place]]):
         out[x] = plus(out[x], alike[x], log, tables.maximum)
 
 
 @inner
 def _through_numbers(net, tables, place, cavities, work, out):
-    f = net.factor[place]
-    if net.agreement[f]:
+    f = net.factors.factor[place]
+    if net.factors.agreement[f]:
         _agreement(net, tables, tables.log and tables.maximum, place, cavities, work, out)
-    elif net.start[f + 1] - net.start[f] == 2:
-        other = 2 * net.start[f] + 1 - place
-        _through_pair(net, tables.maximum, tables.numbers, place, other, cavities[other - net.start[f]], out)
+    elif net.factors.start[f + 1] - net.factors.start[f] == 2:
+        other = 2 * net.factors.start[f] + 1 - place
+        _through_pair(net, tables.maximum, tables.numbers, place, other, cavities[other - net.factors.start[f]], out)
     else:
         _through_table(net, tables.maximum, tables.numbers, place, cavities, work[6], out)
 
 
 @inner
 def _through_logs(net, tables, place, cavities, work, out):
-    if net.agreement[net.factor[place]]:
+    if net.factors.agreement[net.factors.factor[place]]:
         _agreement(net, tables, tables.log, place, cavities, work, out)
     else:
         _through_log_table(net, tables.maximum, tables.logs, place, cavities, work[6], work[4], out)
@@ -352,15 +341,15 @@ def through(net, tables, place, work, out):
         numbers = work[0]
         if tables.log:
             numbers = work[1]
-            first = net.start[net.factor[place]]
-            for q in range(first, net.start[net.factor[place] + 1]):
+            first = net.factors.start[net.factors.factor[place]]
+            for q in range(first, net.factors.start[net.factors.factor[place] + 1]):
                 if q != place:
-                    for x in range(net.cardinality[net.node[q]]):
+                    for x in range(net.factors.cardinality[net.factors.node[q]]):
                         numbers[q - first, x] = np.exp(work[0][q - first, x])
         _through_numbers(net, tables, place, numbers, work, out)
         if not tables.log:
             return
-        k = net.cardinality[net.node[place]]
+        k = net.factors.cardinality[net.factors.node[place]]
         least = np.inf
         for x in range(k):
             least = min(least, out[x])
@@ -378,7 +367,7 @@ def settle(net, tables, place, old, new):
     Returns:
         its largest change, as a difference of logs; nan where nothing is possible.
     """
-    k = net.cardinality[net.node[place]]
+    k = net.factors.cardinality[net.factors.node[place]]
     m = net.message_start[place]
     top = -np.inf
     for x in range(k):
@@ -415,8 +404,8 @@ def settle(net, tables, place, old, new):
 @inner
 def send(net, tables, state, place, work, out):
     """The new message of a place, written to `out` (shape (widest,)); returns its largest change."""
-    f = net.factor[place]
-    first, stop = net.start[f], net.start[f + 1]
+    f = net.factors.factor[place]
+    first, stop = net.factors.start[f], net.factors.start[f + 1]
     for q in range(first, stop):
         if q != place:
             cavity(net, tables, state, q, work[0][q - first])
@@ -427,11 +416,11 @@ def send(net, tables, state, place, work, out):
 @inner
 def absorb(net, tables, place, product, barred, message):
     """Brings this place's message into a product of its node."""
-    v = net.node[place]
-    first = net.state_start[v]
+    v = net.factors.node[place]
+    first = net.factors.state_start[v]
     m = net.message_start[place]
-    share = net.appearance[net.factor[place]]
-    for x in range(net.cardinality[v]):
+    share = net.appearance[net.factors.factor[place]]
+    for x in range(net.factors.cardinality[v]):
         if not tables.log:
             product[first + x] *= message[m + x]
         elif message[m + x] == -np.inf:

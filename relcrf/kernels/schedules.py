@@ -23,7 +23,7 @@ from relcrf.kernels.messages import (
 @compiled(NETWORK, TABLES, STATE)
 def open_products(net, tables, state):
     """Makes the products of all nodes."""
-    for v in range(len(net.cardinality)):
+    for v in range(len(net.factors.cardinality)):
         gather(net, tables, state, v)
 
 
@@ -40,13 +40,13 @@ def flood(net, tables, state, work, factors, product, barred):
     new = work[3]
     most = 0.0
     for f in factors:
-        first, stop = net.start[f], net.start[f + 1]
+        first, stop = net.factors.start[f], net.factors.start[f + 1]
         for place in range(first, stop):
             change = send(net, tables, state, place, work, new[place - first])
             most = change if not change <= most else most
         for place in range(first, stop):
             m = net.message_start[place]
-            for x in range(net.cardinality[net.node[place]]):
+            for x in range(net.factors.cardinality[net.factors.node[place]]):
                 state.message[m + x] = new[place - first, x]
             absorb(net, tables, place, product, barred, state.message)
         if np.isnan(most):
@@ -62,27 +62,27 @@ def sweep(net, tables, state, work, backwards):
         the largest change of a message; nan where a node or factor has nothing that can be.
     """
     new = work[3][0]
-    n_nodes = len(net.cardinality)
+    n_nodes = len(net.factors.cardinality)
     most = 0.0
     for visit in range(n_nodes):
         v = n_nodes - 1 - visit if backwards else visit
         gather(net, tables, state, v)
-        for i in range(net.incident_start[v], net.incident_start[v + 1]):
-            f = net.factor[net.incident[i]]
-            first, stop = net.start[f], net.start[f + 1]
+        for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+            f = net.factors.factor[net.factors.touch[i]]
+            first, stop = net.factors.start[f], net.factors.start[f + 1]
             if stop - first > 2:
                 for place in range(first, stop):
-                    gather(net, tables, state, net.node[place])
+                    gather(net, tables, state, net.factors.node[place])
             for place in range(first, stop):
-                if place == net.incident[i]:
+                if place == net.factors.touch[i]:
                     continue
                 change = send(net, tables, state, place, work, new)
                 most = change if not change <= most else most
                 m = net.message_start[place]
-                for x in range(net.cardinality[net.node[place]]):
+                for x in range(net.factors.cardinality[net.factors.node[place]]):
                     state.message[m + x] = new[x]
                 if stop - first > 2:
-                    gather(net, tables, state, net.node[place])
+                    gather(net, tables, state, net.factors.node[place])
         if np.isnan(most):
             return most
     return most
@@ -118,10 +118,10 @@ def pend(net, tables, state, work, pending, change):
         pending: as the messages, overwritten. change: the largest change of each, shape (n_places,), overwritten.
     """
     new = work[3][0]
-    for place in range(len(net.node)):
+    for place in range(len(net.factors.node)):
         change[place] = send(net, tables, state, place, work, new)
         m = net.message_start[place]
-        for x in range(net.cardinality[net.node[place]]):
+        for x in range(net.factors.cardinality[net.factors.node[place]]):
             pending[m + x] = new[x]
 
 
@@ -142,16 +142,16 @@ def send_by_residual(net, tables, state, work, pending, largest, tolerance, most
         if largest[1] <= tolerance:
             break
         place = _winner(largest)
-        v = net.node[place]
+        v = net.factors.node[place]
         m = net.message_start[place]
-        for x in range(net.cardinality[v]):
+        for x in range(net.factors.cardinality[v]):
             state.message[m + x] = pending[m + x]
         gather(net, tables, state, v)
         _put(largest, place, 0.0)
-        for i in range(net.incident_start[v], net.incident_start[v + 1]):
-            through = net.incident[i]
-            f = net.factor[through]
-            for other in range(net.start[f], net.start[f + 1]):
+        for i in range(net.factors.touch_start[v], net.factors.touch_start[v + 1]):
+            through = net.factors.touch[i]
+            f = net.factors.factor[through]
+            for other in range(net.factors.start[f], net.factors.start[f + 1]):
                 # What was sent tells on itself if it was damped, and on its own factor if that is reweighted.
                 if other == through and (other != place or tables.damping == 0.0):
                     continue
@@ -161,7 +161,7 @@ def send_by_residual(net, tables, state, work, pending, largest, tolerance, most
                 if np.isnan(change):
                     return change
                 at = net.message_start[other]
-                for x in range(net.cardinality[net.node[other]]):
+                for x in range(net.factors.cardinality[net.factors.node[other]]):
                     pending[at + x] = new[x]
                 _put(largest, other, change)
     return largest[1]

@@ -241,7 +241,7 @@ class ReducedGraph:
             gradient = self.graph.layout.matrix(out, group.block)
             rows = 1 if group.features.rows_are_equal else chunk.stop - chunk.start
             residual = np.zeros((rows, group.n_patterns))
-            tables.collect_cliques(potentials.factors, _patterns(group.patterns), *cells, residual)
+            tables.collect_cliques(residual, _patterns(group.patterns), *cells, potentials.factors)
             group.features.accumulate(residual, terms.factor[chunk], gradient)
         return out
 
@@ -430,9 +430,9 @@ class ReducedGraph:
             residual = np.zeros((rows, group.n_patterns))
             *views, n_rows, n_columns, start = self._geometry(terms, chunk, origin)
             if terms.on_edges and group.is_agreement:
-                tables.collect_diagonals(values, n_rows, start, residual)
+                tables.collect_diagonals(residual, n_rows, start, values)
             else:
-                tables.collect_tables(values, _patterns(group.patterns), *views, n_rows, n_columns, start, residual)
+                tables.collect_tables(residual, _patterns(group.patterns), *views, n_rows, n_columns, start, values)
             group.features.accumulate(residual, chunk if terms.factor is None else terms.factor[chunk], gradient)
 
 

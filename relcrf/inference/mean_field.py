@@ -19,7 +19,7 @@ from relcrf.inference.forest import ForestInference
 from relcrf.inference.iteration import iterate
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
 from relcrf.kernels import mean_field as kernel
-from relcrf.kernels.factors import Factors
+from relcrf.kernels.factors import Factors, most_nodes
 from relcrf.kernels.mean_field import Parts
 
 SMALL = 1 << 12
@@ -292,7 +292,7 @@ class _Forest:
         method, potentials = ascent.method, ascent.potentials
         field, broken, _ = ascent.scratch
         arrays = (method._factors, method._parts, potentials.nodes, potentials.factors)
-        scratch = np.empty((2, kernel.most_nodes(method._factors)), dtype=np.int64)
+        scratch = np.empty((2, most_nodes(method._factors)), dtype=np.int64)
         kernel.fields(*arrays, self.block, seen, *scratch, field, broken)
         rules = self._tables(broken)
         given = self._tables(field)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import boolean, float64, int32, int64
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS
+from relcrf.kernels.factors import FACTORS, most_nodes, most_states
 
 
 @kernel((FACTORS,))
@@ -135,18 +135,6 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
             state[k] = 0
 
 
-@kernel()
-def _scratch(factors):
-    """The largest cardinality and the largest arity, at least 1."""
-    k = 1
-    for v in range(len(factors.cardinality)):
-        k = max(k, factors.cardinality[v])
-    arity = 1
-    for f in range(len(factors.start) - 1):
-        arity = max(arity, factors.start[f + 1] - factors.start[f])
-    return k, arity
-
-
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], boolean[::1], int64[::1], float64[::1], boolean[::1]))
 def send(factors, node_table, factor_table, order, goes_on, message_start, message, alive):
     """One pass over the nodes.
@@ -158,10 +146,9 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
     Returns:
         False where some node has no state left: no joint state is possible.
     """
-    k, arity = _scratch(factors)
-    total = np.empty(k)
-    out = np.empty(k)
-    state = np.empty(arity, dtype=np.int64)
+    total = np.empty(most_states(factors))
+    out = np.empty(most_states(factors))
+    state = np.empty(most_nodes(factors), dtype=np.int64)
     for v in order:
         n = factors.cardinality[v]
         first = factors.state_start[v]
@@ -197,9 +184,8 @@ def send(factors, node_table, factor_table, order, goes_on, message_start, messa
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], float64[::1], boolean[::1]))
 def upper_bound(factors, node_table, factor_table, message_start, message, alive):
     """What no joint state can exceed."""
-    k, arity = _scratch(factors)
-    out = np.empty(k)
-    state = np.empty(arity, dtype=np.int64)
+    out = np.empty(most_states(factors))
+    state = np.empty(most_nodes(factors), dtype=np.int64)
     bound = 0.0
     for v in range(len(factors.cardinality)):
         top = -np.inf
@@ -230,10 +216,9 @@ def decode(factors, node_table, factor_table, order, message_start, message, ali
     Args:
         alive: changed: of each node its state alone is left. states: overwritten.
     """
-    k, arity = _scratch(factors)
-    total = np.empty(k)
-    out = np.empty(k)
-    state = np.empty(arity, dtype=np.int64)
+    total = np.empty(most_states(factors))
+    out = np.empty(most_states(factors))
+    state = np.empty(most_nodes(factors), dtype=np.int64)
     for v in order[::-1]:
         n = factors.cardinality[v]
         first = factors.state_start[v]

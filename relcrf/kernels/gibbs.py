@@ -6,7 +6,7 @@ import numpy as np
 from numba import boolean, float64, int32, int64
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, agreed, row
+from relcrf.kernels.factors import FACTORS, agreed, drawn, most_states, row
 from relcrf.kernels.sampling import SETS, conditional_of, downward, pair_table, upward
 
 SWEEPS = (
@@ -90,9 +90,7 @@ def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now
         total, square: of node probabilities and of their squares, flat; added to. tables: likewise of factors.
         n_taken: shape (1,); how many sweeps `tables` has; added to.
     """
-    largest = 1
-    for v in range(len(factors.cardinality)):
-        largest = max(largest, factors.cardinality[v])
+    largest = most_states(factors)
     belief = np.empty(len(node_table))
     chance = np.empty(len(node_table))
     pair = np.empty(largest * largest)
@@ -121,10 +119,7 @@ def single_sweeps(
     state_start, member, entry_start, places, owns = (
         factors.state_start, sets.node, sets.entry_start, sets.place, sets.owns,
     )  # fmt: skip
-    largest = 1
-    for v in range(len(cardinality)):
-        largest = max(largest, cardinality[v])
-    out = np.empty(largest)
+    out = np.empty(most_states(factors))
     for sweep in range(len(uniform)):
         for k in range(len(member)):
             v = member[k]
@@ -169,13 +164,7 @@ def single_sweeps(
                     cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
                     for x in range(n):
                         tables[cell + x * stride[place]] += out[x] / mass
-            left = uniform[sweep, k] * mass
-            for x in range(n):
-                if out[x] > 0.0:
-                    states[v] = x
-                    left -= out[x]
-                    if left < 0.0:
-                        break
+            states[v] = drawn(n, out, uniform[sweep, k] * mass)
         if taking:
             n_taken[0] += 1
             for at in range(len(now)):

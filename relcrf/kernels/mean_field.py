@@ -17,7 +17,7 @@ import numpy as np
 from numba import boolean, float64, int64, types
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS
+from relcrf.kernels.factors import FACTORS, most_nodes
 
 TIE = 1e-9
 """Expected numbers of broken rules that differ by less than this share of them are the same: they are rounded sums."""
@@ -81,15 +81,6 @@ def _add_pair(n_mine, n_other, step_mine, step_other, factor_table, cell, q, oth
                     total += weight * log_potential
         field[target + x] += total
         broken[target + x] += rules
-
-
-@kernel((FACTORS,))
-def most_nodes(factors):
-    """The largest arity, at least 1."""
-    most = 1
-    for f in range(len(factors.start) - 1):
-        most = max(most, factors.start[f + 1] - factors.start[f])
-    return most
 
 
 @kernel()

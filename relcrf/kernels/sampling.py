@@ -12,7 +12,7 @@ import numpy as np
 from numba import boolean, float64, int32, int64, types
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, agreed, row
+from relcrf.kernels.factors import FACTORS, agreed, drawn, most_states, row
 
 
 class Sets(NamedTuple):
@@ -168,13 +168,7 @@ def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states)
         if p >= 0:
             pair_table(factors, sets, factor_table, k, n, cardinality[p], states, pair)
         conditional_of(state_start[v], n, belief, pair, states[p] if p >= 0 else -1, states[v], out)
-        left = uniform[k - sets.start[s]]
-        for x in range(n):
-            if out[x] > 0.0:
-                states[v] = x
-                left -= out[x]
-                if left < 0.0:
-                    break
+        states[v] = drawn(n, out, uniform[k - sets.start[s]])
 
 
 @kernel((FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], int32[:, ::1]))
@@ -187,9 +181,7 @@ def draws(factors, sets, node_table, factor_table, uniform, states):
     Returns:
         whether anything can be.
     """
-    largest = 1
-    for v in range(len(factors.cardinality)):
-        largest = max(largest, factors.cardinality[v])
+    largest = most_states(factors)
     belief = np.empty(len(node_table))
     pair = np.empty(largest * largest)
     out = np.empty(largest)

@@ -73,7 +73,7 @@ def test_tables(identity, shared):
     tables.add_tables(scores, patterns, base, stride_row, stride_column, n_rows, n_columns, start, out)
     weights = rng.normal(size=24)
     residual, adjoint = np.zeros_like(scores), np.zeros_like(scores)
-    tables.collect_tables(weights, patterns, base, stride_row, stride_column, n_rows, n_columns, start, residual)
+    tables.collect_tables(residual, patterns, base, stride_row, stride_column, n_rows, n_columns, start, weights)
     for t in range(n_terms):
         joint = full @ scores[0 if shared else t]
         for x in range(2):

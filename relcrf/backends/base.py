@@ -21,6 +21,7 @@ from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import Space
 from relcrf.graph.weights import WeightLayout
 from relcrf.inference.result import Observer, Verdict, silent
+from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.lbfgs import AnyState, Lbfgs, State
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, curvature, penalised
@@ -314,6 +315,42 @@ class Inferred:
         )
 
 
+def infer_by(answering: Answering) -> Inferred:
+    """Return marginals and a most probable joint state of the nodes that are not given."""
+    graph, potentials = answering.graph, answering.potentials
+    inference = answering.method(graph.scopes)
+    found = inference.marginals(potentials)
+    answers = Inferred(
+        variables=graph.variables,
+        state_start=graph.state_start,
+        marginals=found.nodes,
+        map_states=np.empty(0, dtype=np.int32),
+        edges=graph.variables[graph.edges],
+        log_partition=found.log_partition,
+        verdict=found.verdict,
+    )
+    interrupted = found.verdict.status == "interrupted"
+    states = answers.modes() if interrupted else inference.map_states(potentials).states
+    answers = replace(answers, map_states=states)
+    return answers if answering.given is None else answers.only(answering.given < 0)
+
+
+def _average(answers: Sequence[Inferred]) -> Inferred:
+    """Return the marginals of the average distribution.
+
+    Of several it has no log partition, and its states are each the most probable alone.
+    """
+    if len(answers) == 1:
+        return answers[0]
+    mixed = replace(
+        answers[0],
+        marginals=np.mean([each.marginals for each in answers], axis=0),
+        edges=distinct_rows(np.concatenate([each.edges for each in answers])),
+        log_partition=float("nan"),
+    )
+    return replace(mixed, map_states=mixed.modes())
+
+
 @dataclass(frozen=True)
 class AbstractBackend(ABC):
     """A composition of structure, objective, optimiser and inference; its fields are its settings."""
@@ -335,13 +372,13 @@ class AbstractBackend(ABC):
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         """Learns from the labels of the free variables."""
 
-    @abstractmethod
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        """Marginals and most probable states of the free variables under learned vectors.
+        """Return marginals and most probable states of the free variables under learned vectors: those of `answers_from`.
 
         Args:
             observe: sees a method that goes by rounds at work.
         """
+        return _average([infer_by(each) for each in self.answers_from(problem, vectors)])
 
     @abstractmethod
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> AbstractPart:
@@ -419,6 +456,45 @@ def maximise_likelihood(
     if state is None:
         state = optimiser.start(evaluate, start())
     return optimiser.minimise(evaluate, state, lambda state: monitor.step(stage, state, optimiser.max_iterations))
+
+
+@dataclass(frozen=True)
+class AbstractLikelihoodBackend(AbstractBackend):
+    """A backend that learns by penalised maximum likelihood, or pseudo-likelihood, with L-BFGS.
+
+    Args:
+        l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods, where a template does not set its own.
+        max_iterations: of L-BFGS, in each optimisation.
+        tolerance: L-BFGS has converged when the gradient has fallen to this share of its start.
+    """
+
+    l2: float = 1.0
+    max_iterations: int = 200
+    tolerance: float = 1e-5
+
+    def maximise(
+        self, stage: str, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor
+    ) -> State:
+        """Return the state in which one optimisation ends; see `maximise_likelihood`."""
+        optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
+        layout = objective.problem.graph.layout
+        return maximise_likelihood(stage, layout, objective, optimiser, self.l2, start, monitor)
+
+    def fit_part(
+        self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *sizes: str
+    ) -> Learned:
+        """Learn weights in one stage.
+
+        Args:
+            sizes: what the summary calls the number of nodes and, where there is a second name, of edges.
+        """
+        weights = self.maximise("weights", objective, start, monitor)
+        return Learned(
+            {"weights": weights.point},
+            (("weights", weights),),
+            dict(zip(sizes, objective.sizes(), strict=False)),
+            moments=moments_at(objective, objective.problem.graph.layout, weights, self.l2),
+        )
 
 
 def moments_at(objective: TotalLikelihood, layout: WeightLayout, state: State, l2: float) -> Moments:

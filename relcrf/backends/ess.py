@@ -14,23 +14,18 @@ import numpy as np
 
 from relcrf.backends.answering import Answering
 from relcrf.backends.base import (
-    AbstractBackend,
+    AbstractLikelihoodBackend,
     AbstractPart,
-    Inferred,
     Learned,
     Monitor,
     Problem,
     SharedVector,
-    maximise_likelihood,
     moments_at,
 )
 from relcrf.backends.chow_liu import label_information
-from relcrf.backends.exact import exact_likelihood, exact_method, infer_exactly
+from relcrf.backends.exact import exact_likelihood, exact_method
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, Role
-from relcrf.inference.result import Observer, silent
-from relcrf.kernels.distinct import distinct_rows
-from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
@@ -100,14 +95,11 @@ def _kind_counts(piece: Problem, part: Pairs | OnStructure) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class EssBackend(AbstractBackend):
+class EssBackend(AbstractLikelihoodBackend):
     """Three steps: structure weights u from pairs, a structure by conditional mutual information under u, then exact
     learning of the weights w on it. At inference u gives the structure for the new evidence.
 
     Args:
-        l2: penalty `l2 / 2 * w^2` on the sum of log-likelihoods, where a template does not set its own.
-        max_iterations: of L-BFGS, in each of the two optimisations.
-        tolerance: L-BFGS has converged when the gradient has fallen to this share of its start.
         seed: of the start where the model has latent attributes.
         objective: of the weights: `likelihood`, or `margin`, the structured hinge loss.
         sharpness: of the margin, see `MarginLoss`.
@@ -134,9 +126,6 @@ class EssBackend(AbstractBackend):
             "observed_edges",
         )
     }
-    l2: float = 1.0
-    max_iterations: int = 200
-    tolerance: float = 1e-5
     seed: int = 0
     objective: str = "likelihood"
     sharpness: float = 10.0
@@ -173,12 +162,9 @@ class EssBackend(AbstractBackend):
         if margin and ((problem.roles == Role.FREE) & (problem.states < 0)).any():
             message = "the margin objective cannot learn latent attributes: it needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
-        layout, optimiser = problem.graph.layout, Lbfgs(self.tolerance, max_iterations=self.max_iterations)
         pairs = problem.sum_of(Pairs(self.name))
         nodes, edges = pairs.sizes()
-        structure = maximise_likelihood(
-            "structure", layout, pairs, optimiser, self.l2, lambda: problem.start(self.seed), monitor
-        )
+        structure = self.maximise("structure", pairs, partial(problem.start, self.seed), monitor)
         vectors = {"structure": structure.point}
         if self.pooling:
             vectors["label_information"] = label_information(problem, self.name)
@@ -190,12 +176,12 @@ class EssBackend(AbstractBackend):
             vectors["share"] = chosen / np.maximum(candidates, 1.0)
         sharpness = self.sharpness if margin else 0.0
         structured = problem.sum_of(replace(self._on_structure(problem, vectors), sharpness=sharpness))
-        weights = maximise_likelihood("weights", layout, structured, optimiser, self.l2, structure.point.copy, monitor)
+        weights = self.maximise("weights", structured, structure.point.copy, monitor)
         return Learned(
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
             {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
-            moments=None if margin else moments_at(structured, layout, weights, self.l2),
+            moments=None if margin else moments_at(structured, problem.graph.layout, weights, self.l2),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:
@@ -230,21 +216,3 @@ class EssBackend(AbstractBackend):
 
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure | None:
         return self._on_structure(problem, vectors) if self.objective == "likelihood" else None
-
-    def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        answers = [
-            infer_exactly(one.graph, one.weights, width=self.width, given=one.given)
-            for one in self.answers_from(problem, vectors)
-        ]
-        return answers[0] if self.trees == 1 else _average(answers)
-
-
-def _average(answers: list[Inferred]) -> Inferred:
-    """Marginals of the average distribution; it has no log partition, and its states are each the most probable alone."""
-    mixed = replace(
-        answers[0],
-        marginals=np.mean([each.marginals for each in answers], axis=0),
-        edges=distinct_rows(np.concatenate([each.edges for each in answers])),
-        log_partition=float("nan"),
-    )
-    return replace(mixed, map_states=mixed.modes())

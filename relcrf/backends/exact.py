@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.backends.base import Inferred
+from relcrf.backends.answering import Answering
+from relcrf.backends.base import AbstractPart, Problem
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Scopes
@@ -33,27 +36,21 @@ def exact_likelihood(
     return InferredLikelihood(graph, states, _junction_tree, known)
 
 
-def infer_exactly(
-    graph: ReducedGraph, weights: np.ndarray, *, width: int = 1, given: np.ndarray | None = None
-) -> Inferred:
-    """Marginals and most probable states together.
+@dataclass(frozen=True)
+class AbstractForestPart(AbstractPart):
+    """A distribution on a forest: its likelihood and its answers are exact."""
 
-    Args:
-        given: states of the nodes that are known and not asked for, shape (n_nodes,), -1 at all others; None is none.
+    @abstractmethod
+    def graph(self, problem: Problem) -> ReducedGraph:
+        """Return the graph of the free variables, whose edges form a forest."""
 
-    Raises:
-        UsageError: where the cliques are too large.
-    """
-    inference = exact_method(width)(graph.scopes)
-    potentials = graph.potentials(weights)
-    if given is not None:
-        potentials = potentials.given(graph.scopes, given)
-    found, best = inference.marginals(potentials), inference.map_states(potentials)
-    edges = graph.variables[graph.edges]
-    answers = Inferred(
-        graph.variables, graph.state_start, found.nodes, best.states, edges, found.log_partition, found.verdict
-    )
-    return answers if given is None else answers.only(given < 0)
+    def likelihood(self, problem: Problem) -> AbstractJointLikelihood:
+        graph = self.graph(problem)
+        return ForestLikelihood.of(graph, problem.states[graph.variables])
+
+    def answering(self, problem: Problem, weights: np.ndarray) -> Answering:
+        """Return what a backend answers from."""
+        return Answering(self.graph(problem), weights, exact_method(1))
 
 
 def exact_method(width: int) -> Callable[[Scopes], AbstractInference]:

@@ -11,18 +11,16 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.base import (
+    AbstractLikelihoodBackend,
     AbstractPart,
     Learned,
     Monitor,
     Problem,
-    maximise_likelihood,
-    moments_at,
 )
 from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph, Role
-from relcrf.learning.lbfgs import Lbfgs
 from relcrf.learning.likelihood import ForestLikelihood
 
 
@@ -39,13 +37,12 @@ class Blankets(AbstractPart):
 
 
 @dataclass(frozen=True)
-class PseudoBackend(AbstractWholeGraphBackend):
+class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
     """Learns each variable given the labels of its neighbours, and infers by sampling or by mean field.
 
     Unlabelled variables take no part in learning, nor does a factor that touches one.
 
     Args:
-        l2, max_iterations, tolerance: see `EssBackend`.
         inference: a method that has marginals, by name; see docs/inference.
         sweeps, chains, seed: of methods that have such settings.
 
@@ -55,9 +52,6 @@ class PseudoBackend(AbstractWholeGraphBackend):
 
     name: ClassVar[str] = "pseudo"
     method_settings: ClassVar[tuple[str, ...]] = ("sweeps", "chains", "seed")
-    l2: float = 1.0
-    max_iterations: int = 200
-    tolerance: float = 1e-5
     inference: str = "auto"
     sweeps: int = 200
     chains: int = 4
@@ -70,15 +64,7 @@ class PseudoBackend(AbstractWholeGraphBackend):
         if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
             message = "backend 'pseudo' cannot learn latent attributes: it needs every neighbour's state"
             raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
-        blankets, layout = problem.sum_of(Blankets()), problem.graph.layout
-        optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
-        weights = maximise_likelihood("weights", layout, blankets, optimiser, self.l2, layout.initial, monitor)
-        return Learned(
-            {"weights": weights.point},
-            (("weights", weights),),
-            {"variables": blankets.sizes()[0]},
-            moments=moments_at(blankets, layout, weights, self.l2),
-        )
+        return self.fit_part(problem.sum_of(Blankets()), problem.graph.layout.initial, monitor, "variables")
 
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Blankets:
         return Blankets()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 
 from relcrf.backends.answering import Answering
-from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Problem
+from relcrf.backends.base import AbstractBackend, AbstractPart, Inferred, Problem, infer_by
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph, reduce_graph
 from relcrf.graph.scopes import Potentials, Scopes
@@ -57,28 +58,10 @@ class WholeGraph(AbstractPart):
         graph = self.graph(problem)
         return InferredLikelihood(graph, problem.states[graph.variables], self.method)
 
-    def answering(self, problem: Problem, weights: np.ndarray) -> Answering:
-        """What `infer` answers from."""
+    def answering(self, problem: Problem, weights: np.ndarray, observe: Observer = silent) -> Answering:
+        """Return what `infer` answers from."""
         graph = self.graph(problem).with_agreements()
-        return Answering(graph, weights, self.method, is_expected=self.inference == "mf")
-
-    def infer(self, problem: Problem, weights: np.ndarray, observe: Observer) -> Inferred:
-        """Marginals and a most probable joint state."""
-        graph = self.graph(problem).with_agreements()
-        inference, potentials = self.method(graph.scopes, observe), graph.potentials(weights)
-        found = inference.marginals(potentials)
-        answers = Inferred(
-            variables=graph.variables,
-            state_start=graph.state_start,
-            marginals=found.nodes,
-            map_states=np.empty(0, dtype=np.int32),
-            edges=graph.variables[graph.edges],
-            log_partition=found.log_partition,
-            verdict=found.verdict,
-        )
-        interrupted = found.verdict.status == "interrupted"
-        states = answers.modes() if interrupted else inference.map_states(potentials).states
-        return replace(answers, map_states=states)
+        return Answering(graph, weights, partial(self.method, observe=observe), is_expected=self.inference == "mf")
 
 
 class AbstractWholeGraphBackend(AbstractBackend):
@@ -96,7 +79,7 @@ class AbstractWholeGraphBackend(AbstractBackend):
         return (self.joint(problem, vectors).answering(problem, vectors["weights"]),)
 
     def infer(self, problem: Problem, vectors: dict[str, np.ndarray], observe: Observer = silent) -> Inferred:
-        return self.joint(problem, vectors).infer(problem, vectors["weights"], observe)
+        return infer_by(self.joint(problem, vectors).answering(problem, vectors["weights"], observe))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import pandas as pd
 from support import ROOT, BenchmarkParser, sized
 
 import relcrf
-from relcrf.evaluation.comparison import Comparison, compare
+from relcrf.evaluation.evaluations import Evaluation, compare
 
 sys.path.insert(0, str(ROOT / "datasets"))
 from real import cora, nations, webkb
@@ -61,8 +61,8 @@ TASKS = (
 QUICK = ("local", "ess", "trmrf")
 
 
-def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Comparison:
-    """The comparison of a task."""
+def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Evaluation:
+    """Return the evaluation of a task."""
     model = relcrf.load(ROOT / "models" / f"{task.name}.rcrf")
     grounding = model.ground(relcrf.Dataset(task.tables()))
     backends = [b for b in task.backends if b in QUICK] if quick else task.backends
@@ -70,18 +70,18 @@ def judged(task: Task, *, quick: bool, jobs: int, limit: float) -> Comparison:
     return compare(grounding, backends, split, jobs=jobs, limit=limit, parts=0, settings=task.settings)
 
 
-def cell(found: Comparison, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
+def cell(found: Evaluation, task: Task, name: str) -> tuple[str, dict[str, Any] | None]:
     """What the table says of a backend on a task, and the same for machines."""
-    outcome = found.outcomes.get(name)
+    outcome = found.results.get(name)
     if outcome is None:
         return "", None
-    if not outcome.answers:
+    if not outcome.predictions:
         code = outcome.problem.code if outcome.problem else outcome.status
         return f"refuses ([{code}](errors/{code}.md))", {"status": outcome.status}
-    figures = found.results.figures(name, task.asked)
+    figures = found.predictions.estimates(name, task.asked)
     loss, accuracy = figures["log_loss"].value, figures["accuracy"].value
-    learn, infer = found.results.seconds(name)
-    star = " *" if found.best(task.asked) == name else ""
+    learn, infer = found.predictions.seconds(name)
+    star = " *" if found.predictions.best(task.asked) == name else ""
     facts = {"log_loss": loss, "accuracy": accuracy, "seconds_learn": learn, "seconds_infer": infer}
     return f"{loss:.3f}{star}, {accuracy:.1%}, {learn:.1f} s".replace("%", " %"), {**facts, "status": outcome.status}
 
@@ -93,7 +93,7 @@ def main() -> None:
     options = parser.parse_args()
     tasks = sized(options, TASKS, TASKS, TASKS[2:])
     found = {t.name: judged(t, quick=options.quick, jobs=options.jobs, limit=options.limit) for t in tasks}
-    names = [name for name in (*_ALL, "grafting") if any(name in one.outcomes for one in found.values())]
+    names = [name for name in (*_ALL, "grafting") if any(name in one.results for one in found.values())]
     print("| | " + " | ".join(task.title for task in tasks) + " |")
     print("| --- |" + " --- |" * len(tasks))
     machines: dict[str, dict[str, Any]] = {task.name: {} for task in tasks}

@@ -25,7 +25,7 @@ from sklearn.preprocessing import normalize  # noqa: E402
 from sklearn.svm import LinearSVC  # noqa: E402
 
 from relcrf import api  # noqa: E402
-from relcrf.evaluation.metrics import Score  # noqa: E402
+from relcrf.evaluation.measures import Score  # noqa: E402
 from relcrf.grounding.grounding import Grounding  # noqa: E402
 
 Settings = Mapping[str, Any]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,26 +22,28 @@ import numpy as np
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
 from relcrf.backends.learned import LearnedModel
+from relcrf.backends.pieces import in_pieces, infer_in_pieces
 from relcrf.backends.problems import question
 from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
 from relcrf.backends.registry import backend_class
-from relcrf.backends.sharded import infer, require_pieces
+from relcrf.backends.sharded import require_pieces
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
+from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import Diagnostic, ModelError
 from relcrf.evaluation import selection
-from relcrf.evaluation.comparison import compare as compare
-from relcrf.evaluation.cross_validation import cross_validate as cross_validate
+from relcrf.evaluation.evaluations import Evaluation
+from relcrf.evaluation.evaluations import compare as compare
+from relcrf.evaluation.evaluations import evaluate as evaluate
+from relcrf.evaluation.evaluations import evaluate_run as evaluate_run
 from relcrf.evaluation.explanation import Case, Explanation, explain
 from relcrf.evaluation.flips import Flips, flips
-from relcrf.evaluation.metrics import Score, average
 from relcrf.evaluation.named_weights import errors_on, named_moments, named_weights
 from relcrf.evaluation.pareto import pareto as pareto
 from relcrf.evaluation.selection import Selection
 from relcrf.evaluation.spelling import variable_of
-from relcrf.evaluation.splits import Split, split_by
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.one_thread import SameSums
 from relcrf.grounding.derive import Progress
@@ -62,7 +64,7 @@ from relcrf.prediction import Prediction as Prediction
 from relcrf.resources import shipped
 from relcrf.shown import ShownFit
 from relcrf.text.highlight import as_html
-from relcrf.training import Training, TrainRequest, ground_on, in_pieces
+from relcrf.training import Training, TrainRequest, ground_on
 from relcrf.watching import watching
 
 
@@ -204,25 +206,24 @@ class Model:
     def evaluate(
         self,
         data: Dataset,
-        split: str | None = None,
+        split: SplitPlan | str | None = None,
         backend: str = "ess",
         *,
         hold: Sequence[str] = (),
         budget: int = DEFAULT_BUDGET,
         **settings: Any,
-    ) -> list[FoldScore]:
-        """Holds out each fold in turn: trains on the others, scores the held-out labels.
+    ) -> Evaluation:
+        """Hold out each fold in turn: train on the others, and score the predictions of the held-out labels.
 
         Args:
-            split: a column of every table of things with a predicted attribute, each of whose values is a fold;
-                `folds=10`; or `hide=0.1`. Default: the split of the dataset's manifest.
-            hold: only these folds. Default: what the manifest holds out, or each.
+            split: See `relcrf.data.splits`. Default: the split of the dataset's manifest, or `random`.
+            hold: The folds to hold out. Default: those that the split names, or each.
+            settings: Of the backend.
         """
-        plan = data.split_plan(split)
         grounding = self.ground(data, budget)
-        folds = split_by(grounding, plan)
-        held = hold or plan.hold or folds.values
-        return [evaluate_fold(self, grounding, folds, value, backend, **settings) for value in held]
+        plan = read_split(split) if isinstance(split, str) else split or data.split or read_split("random")
+        plan = replace(plan, hold=tuple(hold) or plan.hold)
+        return evaluate(grounding, [backend], plan, settings={backend: settings})
 
 
 def fit(
@@ -378,8 +379,7 @@ def predict(
     learned = trained.learned
     system = learned.system(**settings)
     grounding, vectors, problem = question(learned, grounding, hidden, asked)
-    with in_pieces(grounding, problem, executor) as pieces:
-        inferred = infer(pieces, system, vectors) if pieces else system.infer(problem, vectors, observe)
+    inferred = infer_in_pieces(grounding.bound.dataset.store, problem, system, vectors, executor, observe)
     return Prediction(grounding, inferred, learned.unseen_keys(grounding), time.perf_counter() - started)
 
 
@@ -405,40 +405,8 @@ def joint_log_likelihood(
     system = learned.system(**settings)
     every = np.ones(len(grounding.states), dtype=bool)
     grounding, vectors, problem = question(learned, grounding, every if hidden is None else hidden)
-    with in_pieces(grounding, problem, executor) as pieces:
+    with in_pieces(grounding.bound.dataset.store, problem, executor) as pieces:
         if pieces:
             require_pieces(system)
         whole = pieces or problem
         return -whole.sum_of(system.joint(whole, vectors))(vectors["weights"])[0]
-
-
-@dataclass(frozen=True)
-class FoldScore:
-    """One fold: the value held out, the score of each predicted attribute, and seconds."""
-
-    fold: str
-    backend: str
-    scores: Mapping[str, Score]
-    seconds_learn: float
-    seconds_infer: float
-
-
-def evaluate_fold(
-    model: Model, grounding: Grounding, split: Split, value: str, backend: str, **settings: Any
-) -> FoldScore:
-    """Trains with one fold of the split held out, and scores the labels that were held out."""
-    held_out = split.held_out([value])
-    trained = fit(model, grounding, backend, hidden=held_out, **settings)
-    return score_fold(trained, grounding, held_out, value)
-
-
-def score_fold(trained: Fit, grounding: Grounding, held_out: np.ndarray, name: str) -> FoldScore:
-    """Scores a trained model on held-out labels, all other labels being evidence."""
-    found = predict(trained, grounding, hidden=held_out)
-    scores = {attribute: found.score(attribute, among=held_out) for attribute in found.attributes}
-    return FoldScore(name, trained.learned.backend, scores, trained.seconds, found.seconds)
-
-
-def average_scores(folds: Sequence[FoldScore]) -> dict[str, Score]:
-    """Over all folds, for each predicted attribute."""
-    return {a: average([f.scores[a] for f in folds]) for a in (folds[0].scores if folds else ())}

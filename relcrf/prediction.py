@@ -11,7 +11,7 @@ import numpy as np
 from relcrf.backends.base import Inferred
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.evaluation.metrics import Score, score
+from relcrf.evaluation.measures import Score, score
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.result import Verdict

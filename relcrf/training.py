@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -16,10 +15,10 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Monitor, Problem
 from relcrf.backends.learned import LearnedModel, Meaning, vocabulary_of
+from relcrf.backends.pieces import in_pieces
 from relcrf.backends.problems import training_problem
 from relcrf.backends.provenance import TrainingProtocol, fingerprint
 from relcrf.backends.registry import make
-from relcrf.backends.sharded import ShardedProblem, release, shard
 from relcrf.data.binding import bind
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import Dataset
@@ -32,7 +31,6 @@ from relcrf.execution import memory
 from relcrf.execution.base import AbstractExecutor
 from relcrf.execution.one_thread import SameSums
 from relcrf.execution.pool import PoolExecutor
-from relcrf.execution.serial import SerialExecutor
 from relcrf.execution.spark import SparkExecutor
 from relcrf.execution.spark_session import spark_session
 from relcrf.grounding.derive import Progress
@@ -167,7 +165,10 @@ class Training:
         """
         problem, system, grounding = self.problem, self.system, self.grounding
         started = time.perf_counter()
-        with watching() as watch, in_pieces(grounding, problem, executor, memory.LEARNING) as pieces:
+        with (
+            watching() as watch,
+            in_pieces(grounding.bound.dataset.store, problem, executor, memory.LEARNING) as pieces,
+        ):
             monitor = monitor or watch
             learned = system.fit(pieces or problem, monitor)
             if self.calibrate:
@@ -214,30 +215,3 @@ def ground_on(
     saved = SavedBlocks(Path(keep)) if isinstance(keep, str | os.PathLike) else keep
     with closing(open_engine(bound)) as opened:
         return ground(bound, engine=opened, saved=saved, **options)
-
-
-@contextmanager
-def in_pieces(
-    grounding: Grounding, problem: Problem, executor: AbstractExecutor | None, vectors: int = memory.ASKING
-) -> Iterator[ShardedProblem | None]:
-    """Divide a problem into shards; None where it is small and there is no executor.
-
-    Args:
-        vectors: number of weight vectors that the work holds.
-
-    Raises:
-        UsageError: where it takes more memory than there is.
-    """
-    store, graph = grounding.bound.dataset.store, grounding.graph
-    what = "learning" if vectors == memory.LEARNING else "inference"
-    candidates = sum(space.nbytes for space in problem.candidates)
-    memory.require(min(graph.nbytes, store.n_bytes) + candidates, graph.layout.size, vectors, what)
-    if executor is None and grounding.graph.nbytes <= store.n_bytes:
-        yield None
-        return
-    folder = store.folder()
-    try:
-        yield shard(problem, executor or SerialExecutor(), folder, store.n_bytes)
-    finally:
-        release()
-        shutil.rmtree(folder, ignore_errors=True)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import relcrf
-from relcrf.api import average_scores
 
 
 @pytest.mark.parametrize("name", relcrf.datasets.names())
@@ -15,9 +14,10 @@ def test_examples_can_be_learned_from(name):
     model, data = example
     assert example.name == name and str(example.split) and example.description in repr(example)
     assert "<table>" in example._repr_html_()
-    ess, local = (average_scores(model.evaluate(data, backend=backend)) for backend in ("ess", "local"))
-    for attribute in ess:
-        assert ess[attribute].log_likelihood > local[attribute].log_likelihood
+    found = model.evaluate(data).predictions
+    for attribute in found.attributes:
+        ess, local = (found.score(backend, attribute) for backend in ("ess", "local"))
+        assert ess.log_likelihood > local.log_likelihood
 
 
 def test_the_same_seed_gives_the_same_data():

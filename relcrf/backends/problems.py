@@ -54,15 +54,10 @@ def question(
             hint = "train again with a larger l2, or with features of smaller numbers; 'relcrf report' shows how learning went"
             raise DataError(Diagnostic("E422", message, hint=hint))
     grounding = learned.placed(grounding)
-    problem = asking_problem(grounding, hidden, asked)
-    return grounding, learned.vectors_for(grounding), problem
-
-
-def asking_problem(grounding: Grounding, hidden: np.ndarray | None = None, asked: np.ndarray | None = None) -> Problem:
-    """The unknown variables as queries, the known ones as evidence; for the arguments see `question`."""
     known = grounding.states >= 0
     if hidden is not None:
         known = known & ~hidden
     roles = np.where(known, Role.CLAMPED, Role.FREE).astype(np.int8)
     wanted = ~grounding.latent if asked is None else asked
-    return Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, asked=wanted)
+    problem = Problem(grounding.graph, roles, grounding.states, lazy_gates=grounding.lazy_gates, asked=wanted)
+    return grounding, learned.vectors_for(grounding), problem

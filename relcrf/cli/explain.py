@@ -12,7 +12,7 @@ import typer
 from relcrf import api
 from relcrf.cli.options import GroundingOptions, HoldOptions, JsonOption, OtherSetOption, RunArgument
 from relcrf.cli.output import note, print_json, say, settings, table, watching
-from relcrf.evaluation.explanation import Contribution, Explanation, Part
+from relcrf.evaluation.explanation import Contribution, Explanation, FeatureContribution
 from relcrf.evaluation.flips import Flips
 from relcrf.report import neighbourhood
 
@@ -111,7 +111,7 @@ def _rows(one: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, 
         yield f"{indent}  {len(left):,} more", "", f"{sum(source.amount for source in left):+.4f}", ""
 
 
-def _part(part: Part) -> str:
+def _part(part: FeatureContribution) -> str:
     name = part.key if part.feature == "1" else f"{part.key} {part.feature}".strip()
     return f"{name or part.template} {part.amount:+.3f}"
 

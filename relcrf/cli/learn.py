@@ -1,4 +1,4 @@
-"""Commands that learn and infer: train, predict, evaluate."""
+"""Commands that learn and infer: train, predict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
 from relcrf.data.frame import require_writable
 from relcrf.errors import ConvergenceError, Diagnostic, RelcrfError, UsageError
 from relcrf.evaluation.selection import Selection
-from relcrf.evaluation.splits import split_by
 from relcrf.files import remove_folder, require_ending, write_text
 from relcrf.training import TrainRequest
 
@@ -151,10 +150,10 @@ def _protocol(
     tables: GroundingOptions, learning: LearningOptions, held: HoldOptions, work: WorkerOptions
 ) -> TrainingProtocol:
     """Return what the command line requests beside the model and the settings."""
-    plan = held.held_out(tables.dataset)
+    plan = held.held_out(tables.dataset.split)
     return TrainingProtocol(
-        split=None if plan is None else plan[0].text,
-        hold=() if plan is None else tuple(plan[1]),
+        split=None if plan is None else plan.text,
+        hold=() if plan is None else plan.hold,
         calibrate=learning.calibrate,
         workers=work.workers,
         memory=tables.memory,
@@ -275,89 +274,3 @@ def predict(
         note("the probabilities had not settled; --set inference=... chooses another method, see docs/inference")
     if interrupted:
         end_interrupted()
-
-
-def evaluate(
-    target: Annotated[Path, typer.Argument(help="A model to train in each fold, or a run folder to score.")],
-    tables: GroundingOptions,
-    held: HoldOptions,
-    session: SessionOptions,
-    backend: Annotated[
-        list[str] | None,
-        typer.Option("--backend", "-b", help="Systems to compare; repeatable. Default: local and ess."),
-    ] = None,
-    setting: SetOption = None,
-) -> None:
-    """Hold out parts of the labels, each in turn, predict them, and score.
-
-    Example: relcrf evaluate models/webkb.rcrf --data webkb/ --split university
-    """
-    dataset, budget, saved, as_json = tables.dataset, tables.budget, tables.saved, session.as_json
-    plan = dataset.split_plan(held.split)
-    with session.watching() as watch:
-        watch.phase("reading tables")
-        if target.is_dir():
-            if backend or setting:
-                raise UsageError(Diagnostic("E342", "a run folder has its backend and settings already"))
-            fit = api.load_fit(target)
-            grounding = fit.ground(dataset, budget, watch.grounding, keep=saved)
-            folds = split_by(grounding, plan)
-            scored = [
-                api.score_fold(fit, grounding, folds.held_out([value]), value)
-                for value in dict.fromkeys(held.hold or plan.hold or folds.values)
-            ]
-        else:
-            loaded = api.load(target)
-            warn([] if as_json else loaded.warnings)
-            chosen = settings(setting)
-            systems = backend or ["local", "ess"]
-            for name in systems:
-                make(name, **chosen)
-            grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
-            folds = split_by(grounding, plan)
-            values = list(dict.fromkeys(held.hold or plan.hold or folds.values))
-            folds.held_out(values)
-            scored = []
-            for name in systems:
-                for value in values:
-                    watch.phase(f"{name}: {value} held out")
-                    scored.append(api.evaluate_fold(loaded, grounding, folds, value, name, **chosen))
-    if not as_json:
-        tables.note_saved()
-    _report(scored, str(plan), as_json=as_json)
-
-
-def _report(scored: list[api.FoldScore], split: str, *, as_json: bool) -> None:
-    by_backend = {name: [f for f in scored if f.backend == name] for name in dict.fromkeys(f.backend for f in scored)}
-    averages = {name: api.average_scores(folds) for name, folds in by_backend.items()}
-    if as_json:
-        last = list(averages)[-1]
-        print_json(
-            {
-                "attributes": {name: asdict(score) for name, score in averages[last].items()},
-                "backend": last,
-                "backends": {b: {name: asdict(s) for name, s in scores.items()} for b, scores in averages.items()},
-                "folds": [asdict(fold) for fold in scored],
-            }
-        )
-        return
-    for attribute in scored[0].scores if scored else ():
-        rows: list[tuple[object, ...]] = [
-            (
-                f.fold,
-                f.backend,
-                f.scores[attribute].accuracy,
-                f.scores[attribute].log_likelihood,
-                f.scores[attribute].n,
-                f.seconds_learn + f.seconds_infer,
-            )
-            for fold in dict.fromkeys(f.fold for f in scored)
-            for f in scored
-            if f.fold == fold
-        ]
-        for name, scores in averages.items() if len({f.fold for f in scored}) > 1 else ():
-            total = sum(f.seconds_learn + f.seconds_infer for f in by_backend[name])
-            found = scores[attribute]
-            rows.append(("all", name, found.accuracy, found.log_likelihood, found.n, total))
-        columns = (f"{split} held out", "backend", "accuracy", "log-likelihood", "n", "seconds")
-        table(f"{attribute}, as predicted from the rest", columns, rows)

@@ -16,8 +16,8 @@ from relcrf import __version__
 from relcrf.cli import (
     compare,
     completion,
-    cv,
     demo,
+    evaluate,
     explain,
     graph,
     ground,
@@ -57,8 +57,7 @@ for command in (
     ground.ground,
     learn.train,
     learn.predict,
-    learn.evaluate,
-    cv.cv,
+    evaluate.evaluate,
     compare.compare,
     pareto.pareto,
     infer.infer,
@@ -77,6 +76,7 @@ for command in (
     completion.completion,
 ):
     app.command()(flattened(command))
+app.command("cv")(flattened(evaluate.evaluate))
 
 
 def _version(value: bool) -> None:

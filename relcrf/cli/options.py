@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -21,7 +21,7 @@ from relcrf import api
 from relcrf.cli.output import note, watching
 from relcrf.cli.time_limit import limited
 from relcrf.data.dataset import Dataset
-from relcrf.data.splits import SplitPlan, read_split
+from relcrf.data.splits import SplitPlan, read_hidden, read_split
 from relcrf.data.store import DEFAULT_MEMORY
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.evaluation.splits import split_by
@@ -95,73 +95,103 @@ class GroundingOptions(TableOptions):
 
     def note_saved(self) -> None:
         """Print which blocks of the folder of --keep were found and which were made."""
-        if self.saved is not None:
-            groups = (("found", self.saved.found), ("made", self.saved.made))
-            parts = [f"{what} {listing(names)}" for what, names in groups if names]
-            note(f"{self.saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
+        note_saved(self.saved)
+
+
+def note_saved(saved: SavedBlocks | None) -> None:
+    """Print which ground blocks of a folder were found and which were made."""
+    if saved is not None:
+        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.found), ("made", saved.made)) if names]
+        note(f"{saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class HoldOptions:
-    """The labels that a command holds out."""
-
-    split: Annotated[
-        str | None,
-        typer.Option(
-            "--split",
-            help="A column of the things' tables, whose values are folds; or folds=10; or hide=0.1. Default: the manifest's.",
-        ),
-    ] = None
-    hold: Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")] = None
-
-    def held_out(self, dataset: Dataset) -> tuple[SplitPlan, list[str]] | None:
-        """Return the split and its folds that are held out, by default those of the manifest; None without any.
-
-        Raises:
-            UsageError: where only one of both options is given.
-        """
-        plan = dataset.split if self.split is None else read_split(self.split)
-        held = list(self.hold or (plan.hold if plan else ()))
-        if plan is not None and held:
-            return plan, held
-        if self.split is not None or self.hold:
-            hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
-            raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
-        return None
-
-    def hidden(self, grounding: Grounding) -> np.ndarray | None:
-        """Return the variables whose labels are held out, shape (n_variables,), bool; None without any."""
-        held = self.held_out(grounding.bound.dataset)
-        return None if held is None else split_by(grounding, held[0]).held_out(held[1])
-
-    def note_default(self, hidden: np.ndarray | None) -> None:
-        """Print how many labels the manifest holds out where the command line names no split."""
-        if hidden is not None and self.split is None:
-            note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FoldOptions:
-    """The folds of a cross-validation."""
+    """The labels that a command holds out; for the language of splits see `relcrf.data.splits`."""
 
     split: Annotated[
         str | None,
         typer.Option(
             "--split",
             help="random, component, snowball, by=Page.university, time=Page.year, a column, folds=10 or hide=0.1. "
-            "Default: the manifest's, or random.",
+            "Default: the manifest's.",
         ),
     ] = None
-    folds: Annotated[int | None, typer.Option("--folds", "-k", help="Into how many parts. Default: 5.")] = None
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Divide so often, by consecutive seeds.")] = 1
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of what is divided at random.")] = 0
+    hold: Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")] = None
+    folds: Annotated[int | None, typer.Option("--folds", "-k", help="Number of folds. Default: 5.")] = None
     hide: Annotated[
         str | None,
         typer.Option(
             "--hide",
-            help="Hide a share of the labels, 0.1, or of those of one attribute or relation, Friends=0.1; the rest is evidence.",
+            help="Fraction of the labels to hide, 0.1, or of those of one attribute or relation, Friends=0.1.",
         ),
     ] = None
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of a random split.")] = 0
+
+    def plan(self, default: SplitPlan | None) -> SplitPlan | None:
+        """Return the split of the command line, or else the default, with the folds of --hold.
+
+        Raises:
+            UsageError: The options are not a split, or contradict each other (E349).
+        """
+        if self.hide is not None:
+            if self.split is not None or self.folds is not None:
+                message = "--hide already sets what is held out"
+                raise UsageError(Diagnostic("E349", message, hint="leave --split and --folds out, or --hide"))
+            plan: SplitPlan | None = read_hidden(self.hide, self.seed)
+        elif self.split is None and self.folds is None:
+            plan = default
+        else:
+            plan = read_split(self.split or "random", self.folds, self.seed)
+        return replace(plan, hold=tuple(self.hold)) if plan is not None and self.hold else plan
+
+    def required_plan(self, default: SplitPlan | None) -> SplitPlan:
+        """Return the split, see `plan`.
+
+        Raises:
+            UsageError: There is none (E341).
+        """
+        plan = self.plan(default)
+        if plan is None:
+            hint = "give --split a column, folds=10 or hide=0.1; or write [split] into the dataset.toml"
+            raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
+        return plan
+
+    def held_out(self, default: SplitPlan | None) -> SplitPlan | None:
+        """Return the split and the folds of it that are held out, see `plan`; None without any.
+
+        Raises:
+            UsageError: The split does not name the folds that are held out, or there is no split (E341).
+        """
+        plan = self.plan(default)
+        if plan is not None and plan.hold:
+            return plan
+        if self.hold or (plan is not None and plan != default):
+            hint = "name a column and the values to hide, folds=10 and the folds, or hide=0.1"
+            raise UsageError(Diagnostic("E341", "--split and --hold go together", hint=hint))
+        return None
+
+    def hidden(self, grounding: Grounding) -> np.ndarray | None:
+        """Return the variables whose labels are held out, shape (n_variables,), bool; None without any."""
+        plan = self.held_out(grounding.bound.dataset.split)
+        return None if plan is None else split_by(grounding, plan).held_out(list(plan.hold))
+
+    def note_default(self, hidden: np.ndarray | None) -> None:
+        """Print how many labels the manifest holds out where the command line names no split."""
+        if hidden is not None and self.split is None and self.folds is None and self.hide is None:
+            note(f"the split of the manifest holds out {int(hidden.sum()):,} variables")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldOptions(HoldOptions):
+    """The folds of an evaluation."""
+
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Number of divisions, by consecutive seeds.")] = 1
+
+    def plan(self, default: SplitPlan | None) -> SplitPlan | None:
+        """Return the split with its repetitions; see `HoldOptions.plan`."""
+        plan = super().plan(default)
+        return replace(plan, repeats=self.repeats) if plan is not None and self.repeats > 1 else plan
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,48 +7,16 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from relcrf.data.store import DEFAULT_MEMORY
-from relcrf.errors import Diagnostic, RelcrfError, UsageError, listing
-from relcrf.grounding.estimate import DEFAULT_BUDGET
-from relcrf.grounding.saved import SavedBlocks
+from relcrf.errors import Diagnostic, RelcrfError, UsageError
 from relcrf.printable import printable
 from relcrf.watching import Watch as Watch
 from relcrf.watching import on_console
-
-ModelArgument = Annotated[Path, typer.Argument(help="The model, a .rcrf file.")]
-DataOption = Annotated[
-    str, typer.Option("--data", "-d", help="A folder of tables, a dataset.toml, a database file or postgresql://...")
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")]
-MemoryOption = Annotated[
-    str, typer.Option("--memory", help="Limit of tables and ground columns in memory, such as 500MB.")
-]
-BudgetOption = Annotated[int, typer.Option("--budget", min=1, help="Most bindings that a template may have.")]
-SplitOption = Annotated[
-    str | None,
-    typer.Option(
-        "--split",
-        help="A column of the things' tables, whose values are folds; or folds=10; or hide=0.1. Default: the manifest's.",
-    ),
-]
-HoldOption = Annotated[list[str] | None, typer.Option("--hold", help="A fold to hold out; repeatable.")]
-SetOption = Annotated[
-    list[str] | None, typer.Option("--set", "-s", help="A setting of the backend, such as l2=0.5; repeatable.")
-]
-
-KeepOption = Annotated[
-    Path | None, typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not.")
-]
-
-MEMORY = DEFAULT_MEMORY
-BUDGET = DEFAULT_BUDGET
 
 console = Console()
 messages = Console(stderr=True)
@@ -153,18 +121,6 @@ def choices(pairs: Sequence[str] | None) -> dict[str, list[str]]:
     """
     found = settings(pairs).items()
     return {name: [value.strip() for value in values.split(",") if value.strip()] for name, values in found}
-
-
-def kept_blocks(folder: Path | None) -> SavedBlocks | None:
-    """The blocks of the folder of --keep."""
-    return None if folder is None else SavedBlocks(folder)
-
-
-def note_kept(saved: SavedBlocks | None) -> None:
-    """Says which blocks of a folder were there and which were made."""
-    if saved is not None:
-        parts = [f"{what} {listing(names)}" for what, names in (("found", saved.found), ("made", saved.made)) if names]
-        note(f"{saved.folder}: {'; '.join(parts) or 'no block was taken or made'}")
 
 
 @contextmanager

@@ -2,103 +2,84 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.backends.base import Monitor
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    DataOption,
-    HoldOption,
-    JsonOption,
-    KeepOption,
-    MemoryOption,
-    ModelArgument,
-    SetOption,
-    SplitOption,
-    Watch,
-    kept_blocks,
-    note,
-    note_kept,
-    print_json,
-    say,
-    say_error,
-    settings,
-    table,
-    warn,
-    watching,
-)
-from relcrf.cli.time_limit import INTERRUPTED, TimeOption, end_interrupted, limited, out_of_time
-from relcrf.data.dataset import Dataset
-from relcrf.evaluation.pareto import Point, systems, unbeaten
-from relcrf.evaluation.splits import split_by
-from relcrf.learning.lbfgs import State
+from relcrf.cli.evaluate import WatchedMonitor
+from relcrf.cli.options import FoldOptions, GroundingOptions, ModelArgument, SessionOptions, SetOption
+from relcrf.cli.output import note, print_json, say, say_error, settings, table, warn
+from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
+from relcrf.evaluation.pareto import PricePoint, systems, unbeaten
+from relcrf.evaluation.splits import folds_of
 from relcrf.report import front
 
 
-class Shown(Monitor):
-    """Shows the optimiser's steps."""
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """The prices, and the systems that learn at them."""
 
-    def __init__(self, watch: Watch, what: str) -> None:
-        self._watch, self._what = watch, what
+    price: Annotated[
+        str, typer.Option("--price", help="Prices of a message, in loss, with commas between them: 0,1e-5,1e-4.")
+    ]
+    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns; it has gates.")] = "gated"
+    setting: SetOption = None
+    against: Annotated[
+        str | None, typer.Option("--against", help="Sweeps to compare with, by their gates: static,none.")
+    ] = None
 
-    def step(self, stage: str, state: State, max_iterations: int) -> None:
-        self._watch.step(f"{self._what}: {stage}", state, max_iterations)
+    def sweeps(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of each sweep, by its gates.
+
+        Raises:
+            UsageError: see `systems`.
+        """
+        chosen, found = settings(self.setting), dict[str, dict[str, Any]]()
+        for kind in (chosen, *({**chosen, "gates": gates} for gates in _parts(self.against or ""))):
+            found.setdefault(systems(self.backend, self.prices, kind)[0].gates, kind)
+        return found
+
+    @property
+    def prices(self) -> list[str]:
+        return _parts(self.price)
 
 
 def pareto(
     model: ModelArgument,
-    data: DataOption,
-    price: Annotated[
-        str, typer.Option("--price", help="Prices of a message, in loss, with commas between them: 0,1e-5,1e-4.")
-    ],
-    split: SplitOption = None,
-    hold: HoldOption = None,
-    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns; it has gates.")] = "gated",
-    setting: SetOption = None,
-    against: Annotated[
-        str | None, typer.Option("--against", help="Sweeps to compare with, by their gates: static,none.")
-    ] = None,
+    tables: GroundingOptions,
+    sweep: SweepOptions,
+    held: FoldOptions,
+    session: SessionOptions,
     plot: Annotated[
-        Path | None, typer.Option("--plot", help="A picture of loss over messages and seconds, a .png file.")
+        Path | None, typer.Option("--plot", help="A plot of loss over messages and seconds, a .png file.")
     ] = None,
-    keep: KeepOption = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
-    time_limit: TimeOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Learn at several prices of a message, and show what loss each speed costs, by held-out labels.
 
     Example: relcrf pareto models/random_field.rcrf --data fields/ --split hide=0.2 --price 0,1e-4,1e-3
     """
-    prices, chosen = _parts(price), settings(setting)
-    sweeps: dict[str, dict[str, Any]] = {}
-    for kind in (chosen, *({**chosen, "gates": gates} for gates in _parts(against or ""))):
-        sweeps.setdefault(systems(backend, prices, kind)[0].gates, kind)
+    sweeps = sweep.sweeps()
     if plot is not None:
         front.require_drawable(plot)
     loaded = api.load(model)
-    dataset = Dataset(data, memory=memory)
-    plan = dataset.split_plan(split)
-    saved = kept_blocks(keep)
-    points: list[Point] = []
+    plan = held.required_plan(tables.dataset.split)
+    points: list[PricePoint] = []
     interrupted = False
-    with watching(quiet=as_json) as watch, limited(time_limit):
+    with session.watching() as watch:
         watch.phase("reading tables")
-        grounding = loaded.ground(dataset, budget, keep=saved, progress=watch.grounding)
-        folds = split_by(grounding, plan)
-        held = list(dict.fromkeys(hold or plan.hold or folds.values))
-        hidden = np.array([folds.held_out([value]) for value in held])
+        grounding = loaded.ground(tables.dataset, tables.budget, keep=tables.saved, progress=watch.grounding)
+        folds = folds_of(grounding, plan)
         for kind in sweeps.values():
             found = api.pareto(
-                grounding, prices, hidden=hidden, backend=backend, watch=lambda what: Shown(watch, what), **kind
+                grounding,
+                sweep.prices,
+                folds,
+                backend=sweep.backend,
+                watch=lambda what: WatchedMonitor(watch, what),
+                **kind,
             )
             points += found.points
             interrupted = found.interrupted
@@ -111,13 +92,13 @@ def pareto(
         raise typer.Exit(INTERRUPTED)
     if plot is not None:
         front.draw(points, plot)
-    if as_json:
+    if session.as_json:
         rows = [{**point.as_dict(), "unbeaten": best} for point, best in zip(points, unbeaten(points), strict=True)]
-        facts = {"backend": backend, "split": str(plan), "held_out": held, "interrupted": interrupted}
-        print_json({**facts, "points": rows, "plot": str(plot) if plot else None})
+        facts = {"backend": sweep.backend, "split": str(plan), "held_out": [fold.name for fold in folds]}
+        print_json({**facts, "interrupted": interrupted, "points": rows, "plot": plot})
     else:
         warn(loaded.warnings)
-        note_kept(saved)
+        tables.note_saved()
         _show(points)
         if plot is not None:
             say(f"the plot is in {plot}")
@@ -129,8 +110,8 @@ def _parts(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _show(points: list[Point]) -> None:
-    """A table for each kind of gates."""
+def _show(points: list[PricePoint]) -> None:
+    """Print a table for each kind of gates."""
     marked = list(zip(points, unbeaten(points), strict=True))
     for gates in dict.fromkeys(point.gates for point in points):
         rows = [

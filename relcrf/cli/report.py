@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -9,53 +10,57 @@ import numpy as np
 import typer
 
 from relcrf import api
-from relcrf.backends import run_folder
-from relcrf.cli.options import HoldOptions
-from relcrf.cli.output import (
-    BUDGET,
-    MEMORY,
-    BudgetOption,
-    HoldOption,
-    JsonOption,
-    KeepOption,
-    MemoryOption,
-    SplitOption,
-    kept_blocks,
-    note,
-    note_kept,
-    print_json,
-    say,
-    size,
-    watching,
-)
+from relcrf.cli.evaluate import split_of_run
+from relcrf.cli.options import HoldOptions, JsonOption, LimitOptions, RunArgument, note_saved
+from relcrf.cli.output import note, print_json, say, size, watching
 from relcrf.data.dataset import Dataset
+from relcrf.data.splits import SplitPlan
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.splits import split_by
+from relcrf.grounding.saved import SavedBlocks
 from relcrf.report import page
 from relcrf.report.trial import Trial, hold_trial
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrialOptions(HoldOptions, LimitOptions):
+    """The tables whose held-out labels a run is evaluated on, and what is computed from them."""
+
+    data: Annotated[
+        str | None,
+        typer.Option("--data", "-d", help="Tables: evaluate the run on labels there that it has not seen."),
+    ] = None
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Train again on 1/8, 1/4 and 1/2 of the labels: a learning curve.")
+    ] = False
+    errors: Annotated[
+        bool,
+        typer.Option("--errors", help="Compute standard errors of the largest weights; may take longer than learning."),
+    ] = False
+    keep: Annotated[
+        Path | None,
+        typer.Option("--keep", help="A folder of ground blocks: takes what is there, and adds what is not."),
+    ] = None
+
+    def require_data(self) -> None:
+        """Reject options that need data where there is none.
+
+        Raises:
+            UsageError: There is no --data (E359).
+        """
+        needed = (self.split, self.hold, self.folds, self.hide, self.curve, self.errors, self.keep)
+        if self.data is None and any(needed):
+            message = "labels can be held out of data only, and no data is given"
+            raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
+
+
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder that 'relcrf train' wrote.")],
+    run: RunArgument,
+    options: TrialOptions,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The .html file to write. Default: report.html in the run folder."),
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option("--data", "-d", help="Tables: judge the run by labels there that it has not seen."),
-    ] = None,
-    split: SplitOption = None,
-    hold: HoldOption = None,
-    curve: Annotated[
-        bool, typer.Option("--curve", help="Learn again from 1/8, 1/4 and 1/2 of the labels: a learning curve.")
-    ] = False,
-    errors: Annotated[
-        bool,
-        typer.Option("--errors", help="Find standard errors of the strongest weights; may take longer than learning."),
-    ] = False,
-    keep: KeepOption = None,
-    budget: BudgetOption = BUDGET,
-    memory: MemoryOption = MEMORY,
     as_json: JsonOption = False,
 ) -> None:
     """Show a run in one HTML file: what was asked, what held-out labels say, how learning went, what to do next.
@@ -64,47 +69,47 @@ def report(
     """
     place = out or run / "report.html"
     page.require_writable(place)
-    if data is None and (split is not None or hold or curve or errors or keep is not None):
-        message = "labels can be held out of data only, and no data is given"
-        raise UsageError(Diagnostic("E359", message, hint="add --data, the tables"))
-    fit, made_of = api.load_fit(run), run_folder.load_provenance(run)
-    if data is not None and split is None and not hold and made_of is not None and made_of.protocol.split is not None:
-        # What the training did not see, unless somebody says otherwise.
-        split, hold = made_of.protocol.split, list(made_of.protocol.hold)
-    trial = None
-    if data is not None:
+    options.require_data()
+    fit, saved, trial = api.load_fit(run), None if options.keep is None else SavedBlocks(options.keep), None
+    if options.data is not None:
         with watching(quiet=as_json) as watch:
             watch.phase("reading tables")
-            dataset, saved = Dataset(data, memory=memory), kept_blocks(keep)
-            grounding = fit.ground(dataset, budget, watch.grounding, keep=saved)
-            hidden = HoldOptions(split=split, hold=hold).hidden(grounding)
+            dataset = Dataset(options.data, memory=options.memory)
+            grounding = fit.ground(dataset, options.budget, watch.grounding, keep=saved)
+            plan = options.held_out(split_of_run(run) or dataset.split)
+            hidden = None if plan is None else split_by(grounding, plan).held_out(list(plan.hold))
             watch.phase("asking for what is held out")
-            words = _words(dataset.place, split, hold)
             trial = hold_trial(
-                fit, grounding, hidden, options=words, with_curve=curve, with_errors=errors, observe=watch.inference
+                fit,
+                grounding,
+                hidden,
+                options=_words(dataset, plan),
+                with_curve=options.curve,
+                with_errors=options.errors,
+                observe=watch.inference,
             )
     made = page.write(run, place, trial)
     n_bytes = place.stat().st_size
     if as_json:
-        facts = {"run": str(run), "report": str(place), "bytes": n_bytes, "plots": made.plots}
+        facts = {"run": run, "report": place, "bytes": n_bytes, "plots": made.plots}
         print_json({**facts, "warnings": made.warnings, "results": _results(trial)})
         return
-    if data is not None:
-        note_kept(saved)
+    note_saved(saved)
     for text in made.warnings:
         note(text)
     say(f"the report is in {place} ({size(n_bytes)}, {len(made.plots)} plots)")
 
 
-def _words(place: str, split: str | None, hold: list[str] | None) -> tuple[str, ...]:
-    """What of the command line says the data and what is held out; the password of a database is not in it."""
-    words = ["--data", place]
-    words += [] if split is None else ["--split", split]
-    return (*words, *(word for value in hold or () for word in ("--hold", value)))
+def _words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
+    """Return the options that name the data and what is held out; without the password of a database."""
+    words = ["--data", dataset.place]
+    if plan is not None and plan != dataset.split:
+        words += ["--split", plan.text, *(word for value in plan.hold for word in ("--hold", value))]
+    return tuple(words)
 
 
 def _results(trial: Trial | None) -> list[dict[str, object]]:
-    """What held-out labels say: one object an attribute, a system and a measure."""
+    """Return the measures: one object per attribute, system and measure."""
     frame = None if trial is None else trial.table()
     if frame is None:
         return []

@@ -23,11 +23,11 @@ from relcrf.data.readers.base import AbstractReader, Found
 from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_server, require_harmless
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
-from relcrf.data.splits import SplitPlan, read_split
+from relcrf.data.splits import SplitPlan
 from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, too_little_memory
 from relcrf.data.store import quoted as quoted
 from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
-from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing, suggestion
+from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import folded
 from relcrf.text.html_table import html_table
 
@@ -121,18 +121,6 @@ class Dataset:
             for table in self.tables.values()
         ]
         return html_table(("table", "columns", "place"), rows)
-
-    def split_plan(self, text: str | None) -> SplitPlan:
-        """How labels are held out: as a text says, or else the manifest.
-
-        Raises:
-            UsageError: where neither says it, or the text is none.
-        """
-        plan = self.split if text is None else read_split(text)
-        if plan is None:
-            hint = "give --split a column, folds=10 or hide=0.1; or write [split] into the dataset.toml"
-            raise UsageError(Diagnostic("E341", "nothing says which labels are held out", hint=hint))
-        return plan
 
     # Sources
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit, SplitPlan, split_problem
+from relcrf.data.splits import SplitPlan, split_problem
 from relcrf.data.toml_places import TomlPlaces
 from relcrf.errors import DataError, DataPlace, Diagnostic, Source, Span, listing, suggestion
 from relcrf.model.spec import folded
@@ -305,11 +305,12 @@ class _Reader:
         if problem:
             self._wrong(problem, None, "split", kind)
             return None
+        seed = split.get("seed", 0)
         if kind == "column":
-            return ColumnSplit(split["column"], tuple(hold))
+            return SplitPlan(kind, column=split["column"], hold=tuple(hold))
         if kind == "folds":
-            return FoldSplit(split["folds"], split.get("seed", 0), tuple(hold))
-        return HideSplit(float(split["hide"]), split.get("seed", 0))
+            return SplitPlan(kind, folds=split["folds"], seed=seed, hold=tuple(hold))
+        return SplitPlan(kind, fraction=float(split["hide"]), seed=seed)
 
 
 def _real(path: Path) -> Path:

@@ -1,220 +1,195 @@
-"""How labels are held out, as a manifest or a command line says it."""
+"""The split language: how labels are held out, as a command line, a manifest or Python states it.
+
+    school                      each value of the column `school` is a fold; `column=a=b` is the column `a=b`
+    by=Page.school              the same, of entity Page alone; `folds=4,by=Page.school` distributes the values over 4 folds
+    time=Page.year              periods of a column of times, each predicted from all before it
+    folds=10                    folds by a hash of each entity's key
+    random, component, snowball folds that are drawn: labels, connected components, regions along links
+    hide=0.1                    a fraction of the variables, by a hash of their keys
+    hide=0.1,of=Friends         a fraction of the labels of each state of one attribute or relation; `of=*` of all
+
+`folds=`, `seed=` and `repeats=` may be added, before a column's name: `random,folds=10,seed=7`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from relcrf.errors import Diagnostic, UsageError, suggestion
 
 HIDDEN = "hidden"
-"""What the held-out part of a `HideSplit` is called."""
+"""The name of the fold that `hide` holds out."""
+
+DRAWN = ("random", "component", "snowball")
+"""Kinds whose folds are drawn with a seed."""
+
+EVERY = "*"
+"""The attribute of `hide` that stands for all of them."""
+
+FOLDS = 5
+"""Default number of folds."""
+
+_COLUMNS = ("column", "by", "time")
+_OPTIONS = ("folds", "seed", "repeats", "of")
+_HINT = "write random, component, snowball, by=COLUMN, time=COLUMN, a column's name, folds=10 or hide=0.1"
 
 
 @dataclass(frozen=True)
-class ColumnSplit:
-    """By a column of the things' tables; each of its values is a fold. `hold`: the values held out by default."""
-
-    column: str
-    hold: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """What `read_split` reads as this plan."""
-        return f"column={self.column}" if "=" in self.column else self.column
-
-    def __str__(self) -> str:
-        return self.column
-
-
-@dataclass(frozen=True)
-class FoldSplit:
-    """Into folds `1`, `2`, ... by a hash of each thing's key: a thing stays in its fold, whatever else the tables hold."""
-
-    folds: int
-    seed: int = 0
-    hold: tuple[str, ...] = ()
-
-    @property
-    def text(self) -> str:
-        """What `read_split` reads as this plan."""
-        return f"folds={self.folds},seed={self.seed}"
-
-    def __str__(self) -> str:
-        return "fold"
-
-
-@dataclass(frozen=True)
-class HideSplit:
-    """Hides a share of the variables, by a hash of their keys."""
-
-    share: float
-    seed: int = 0
-    hold: ClassVar[tuple[str, ...]] = (HIDDEN,)
-
-    @property
-    def text(self) -> str:
-        """What `read_split` reads as this plan."""
-        return f"hide={self.share!r},seed={self.seed}"
-
-    def __str__(self) -> str:
-        return "part"
-
-
-@dataclass(frozen=True)
-class DrawnSplit:
-    """Into folds of like size that a seed draws.
+class SplitPlan:
+    """A way to divide variables into folds, or to hide a fraction of the labels.
 
     Args:
-        kind: `random`: single labels, each fold with its share of every state of every attribute; `component`: whole connected
-            components of the ground graph; `snowball`: regions that grow along links from a thing each.
+        kind: `column`, `time`, `folds`, `hide`, or one of `DRAWN`; see the module.
+        column: The column of `column` and `time`, with or without its entity.
+        folds: Number of folds; None for `column` makes each value a fold.
+        fraction: The fraction that `hide` hides.
+        attribute: The predicted attribute or relation whose labels `hide` hides, or `EVERY`; None hides variables by hash.
+        seed: Seed of the hashes or of the random generator.
+        repeats: Number of divisions, by consecutive seeds.
+        hold: Names of the folds to hold out; empty stands for each in turn.
     """
 
     kind: str
-    folds: int
+    column: str = ""
+    folds: int | None = None
+    fraction: float = 0.0
+    attribute: str | None = None
     seed: int = 0
-    hold: ClassVar[tuple[str, ...]] = ()
+    repeats: int = 1
+    hold: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind == "hide" and not self.hold:
+            object.__setattr__(self, "hold", (HIDDEN,))
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether every seed gives the same division."""
+        return self.kind == "time" or (self.kind == "column" and self.folds is None)
+
+    @property
+    def text(self) -> str:
+        """The text that `read_split` reads as this plan, apart from `hold`."""
+        options = [] if self.folds is None else [f"folds={self.folds}"]
+        if not self.is_fixed:
+            options.append(f"seed={self.seed}")
+        if self.repeats > 1:
+            options.append(f"repeats={self.repeats}")
+        match self.kind:
+            case "column" | "time":
+                plain = self.kind == "column" and not options and "=" not in self.column
+                if plain and self.column.strip() not in DRAWN:
+                    return self.column
+                return ",".join([*options, f"{self.kind}={self.column}"])
+            case "hide":
+                of = [] if self.attribute is None else [f"of={self.attribute}"]
+                return ",".join([f"hide={self.fraction!r}", *of, *options])
+            case "folds":
+                return ",".join(options)
+        return ",".join([self.kind, *options])
 
     def __str__(self) -> str:
+        match self.kind:
+            case "column":
+                return self.column
+            case "time":
+                return f"time {self.column}"
+            case "folds":
+                return "fold"
+            case "hide":
+                whole = "all" if self.attribute == EVERY else self.attribute
+                return "part" if whole is None else f"{self.fraction:g} of {whole} hidden"
         return self.kind
 
 
-DRAWN = ("random", "component", "snowball")
-"""The kinds of a `DrawnSplit`."""
-
-
-@dataclass(frozen=True)
-class GroupSplit:
-    """By a column, `university` or `Page.university`: its values are dealt to folds; where `folds` is None each is one."""
-
-    column: str
-    folds: int | None = None
-    seed: int = 0
-    hold: ClassVar[tuple[str, ...]] = ()
-
-    def __str__(self) -> str:
-        return f"by {self.column}"
-
-
-@dataclass(frozen=True)
-class TimeSplit:
-    """By a column of times: each of `folds` periods is asked for after all before it; the first is learned from alone."""
-
-    column: str
-    folds: int
-    hold: ClassVar[tuple[str, ...]] = ()
-
-    def __str__(self) -> str:
-        return f"time {self.column}"
-
-
-@dataclass(frozen=True)
-class ShareSplit:
-    """Hides a share of the labels of every state of one predicted attribute or relation, or of all where `of` is None."""
-
-    share: float
-    of: str | None = None
-    seed: int = 0
-    hold: ClassVar[tuple[str, ...]] = (HIDDEN,)
-
-    def __str__(self) -> str:
-        return f"{self.share:g} of {self.of or 'all'} hidden"
-
-
-SplitPlan = ColumnSplit | FoldSplit | HideSplit
-"""What a manifest, `train` and `evaluate` take."""
-
-Protocol = SplitPlan | DrawnSplit | GroupSplit | TimeSplit | ShareSplit
-"""What a cross-validation takes."""
-
-FOLDS = 5
-"""Where nobody says how many."""
-
-_PROTOCOL_HINT = "write random, component, snowball, by=COLUMN, time=COLUMN, a column's name, folds=10 or hide=0.1"
-
-
-def read_protocol(text: str, folds: int | None = None, seed: int = 0) -> Protocol:
-    """The plan of a cross-validation: `random`, `component`, `snowball`, `by=Page.university`, `time=year`, or what
-    `read_split` takes, whose folds and seed are its own.
+def read_split(text: str, folds: int | None = None, seed: int = 0, repeats: int = 1) -> SplitPlan:
+    """Parse a split; for the language see the module.
 
     Args:
-        folds: how many; None is `FOLDS`, and of `by=` each value.
+        folds, seed, repeats: Options that the text does not contain, from the command line.
 
     Raises:
-        UsageError: where the text says something else, or there cannot be so many folds.
+        UsageError: The text is not a split (E349).
     """
-    problem = None if folds is None else split_problem("folds", folds)
-    if problem:
-        raise UsageError(Diagnostic("E349", problem, hint="write --folds 5"))
-    kind, equals, column = (part.strip() for part in text.partition("="))
-    if kind in DRAWN and not equals:
-        return DrawnSplit(kind, folds or FOLDS, seed)
-    if kind in ("by", "time"):
-        if not column:
-            raise UsageError(Diagnostic("E349", f"'{text}' names no column", hint=f"write {kind}=Page.{kind}"))
-        return GroupSplit(column, folds, seed) if kind == "by" else TimeSplit(column, folds or FOLDS)
-    if equals and kind not in ("column", "folds", "hide", "seed"):
-        raise UsageError(Diagnostic("E349", f"'{text}' is no split", hint=_PROTOCOL_HINT))
-    if equals and folds is not None:
-        raise UsageError(Diagnostic("E349", f"'{text}' and --folds {folds} say both how to divide", hint="give one"))
-    return read_split(text)
-
-
-def read_hidden(text: str, seed: int = 0) -> ShareSplit:
-    """The plan of `--hide`: a share, `0.1`, or that of one attribute or relation, `Friends=0.1`.
-
-    Raises:
-        UsageError: where the text says something else.
-    """
-    of, equals, share = (part.strip() for part in text.rpartition("="))
+    given = _parsed(text)
+    if "folds" in given and folds is not None:
+        raise UsageError(Diagnostic("E349", f"'{text}' and --folds {folds} both set the folds", hint="give one"))
+    if folds is not None:
+        given["folds"] = str(folds)
+    kinds = [name for name in given if name not in _OPTIONS] or [name for name in given if name == "folds"]
+    if len(kinds) != 1 or next(iter(given)) == "seed" or (kinds != ["hide"] and "of" in given):
+        raise UsageError(Diagnostic("E349", f"'{text}' is not a split", hint=_HINT))
+    (kind,) = kinds
+    if (kind in DRAWN and given[kind]) or (kind == "hide" and "folds" in given):
+        raise UsageError(Diagnostic("E349", f"'{text}' is not a split", hint=_HINT))
+    if kind in ("by", "time") and not given[kind]:
+        raise UsageError(Diagnostic("E349", f"'{text}' does not name a column", hint=f"write {kind}=Page.{kind}"))
     try:
-        value = float(share)
+        numbers = {name: int(given[name]) for name in ("folds", "seed", "repeats") if name in given}
+        fraction = float(given["hide"]) if kind == "hide" else 0.0
     except ValueError:
-        value = float("nan")
-    problem = split_problem("hide", value)
-    if problem or (equals and not of):
-        message = problem or f"'{text}' names no attribute"
-        raise UsageError(Diagnostic("E349", message, hint="write --hide 0.1, or --hide Friends=0.1"))
-    return ShareSplit(value, of or None, seed)
-
-
-def read_split(text: str) -> SplitPlan:
-    """The plan of `--split`: a column's name, `folds=10` or `hide=0.1`, with `,seed=7` if wanted; `column=a=b` is any name.
-
-    Raises:
-        UsageError: where the text says something else.
-    """
-    if "=" not in text:
-        return ColumnSplit(text)
-    first, _, column = text.partition("=")
-    if first.strip() == "column":
-        return ColumnSplit(column)
-    settings: dict[str, str] = {}
-    for pair in text.split(","):
-        name, _, number = pair.partition("=")
-        settings[name.strip()] = number.strip()
-    kind = next(iter(settings))
-    for name in settings:
-        if name not in ("folds", "hide", "seed"):
-            hint = suggestion(name, ("folds", "hide", "seed")) or "write a column's name, folds=10 or hide=0.1"
-            raise UsageError(Diagnostic("E349", f"a split has no setting '{name}'", hint=hint))
-    if ("folds" in settings and "hide" in settings) or kind == "seed":
-        hint = "write a column's name, folds=10 or hide=0.1, with ,seed=7 behind it if wanted"
-        raise UsageError(Diagnostic("E349", f"'{text}' is no split", hint=hint))
-    try:
-        seed = int(settings.get("seed", "0"))
-        value = int(settings["folds"]) if kind == "folds" else float(settings["hide"])
-    except ValueError:
-        message = f"'{text}' is no split: a number is needed behind '='"
+        message = f"'{text}' is not a split: a number is needed after '='"
         raise UsageError(Diagnostic("E349", message, hint="write folds=10 or hide=0.1")) from None
-    problem = split_problem(kind, value)
-    if problem:
+    plan = SplitPlan(
+        "column" if kind == "by" else kind,
+        column=given[kind] if kind in _COLUMNS else "",
+        folds=numbers.get("folds", FOLDS if kind in (*DRAWN, "time") else None),
+        fraction=fraction,
+        attribute=given.get("of"),
+        seed=numbers.get("seed", seed),
+        repeats=numbers.get("repeats", repeats),
+    )
+    if problem := _problem(plan):
         raise UsageError(Diagnostic("E349", problem, hint="write folds=10 or hide=0.1"))
-    return FoldSplit(int(value), seed) if kind == "folds" else HideSplit(value, seed)
+    return plan
+
+
+def _problem(plan: SplitPlan) -> str | None:
+    is_hashed = plan.kind == "folds" or (plan.kind == "hide" and plan.attribute is None)
+    if plan.repeats < 1 or not (plan.seed >= 0 or is_hashed):
+        return f"'{plan.text}' is not a split: repeats are 1 or more, and seeds of random draws 0 or more"
+    if plan.kind == "hide":
+        return split_problem("hide", plan.fraction)
+    return None if plan.folds is None else split_problem("folds", plan.folds)
+
+
+def _parsed(text: str) -> dict[str, str]:
+    """Return names and values in order; the name of a column ends the text, since it may contain anything."""
+    if "=" not in text:
+        kind = text.strip()
+        return {kind: ""} if kind in DRAWN else {"column": text}
+    found: dict[str, str] = {}
+    rest = text
+    while rest:
+        name, _, value = rest.partition("=")
+        if name.strip() in _COLUMNS:
+            name, rest = name.strip(), ""
+            value = value if name == "column" else value.strip()
+        else:
+            pair, _, rest = rest.partition(",")
+            name, _, value = (part.strip() for part in pair.partition("="))
+        if name not in (*_COLUMNS, *DRAWN, *_OPTIONS, "hide"):
+            hint = suggestion(name, ("folds", "hide", "seed")) or _HINT
+            raise UsageError(Diagnostic("E349", f"a split has no setting '{name}'", hint=hint))
+        found[name] = value
+    return found
+
+
+def read_hidden(text: str, seed: int = 0) -> SplitPlan:
+    """Parse the value of `--hide`: a fraction, `0.1`, or that of one attribute or relation, `Friends=0.1`.
+
+    Raises:
+        UsageError: The text is something else (E349).
+    """
+    attribute, equals, fraction = (part.strip() for part in text.rpartition("="))
+    if equals and not attribute:
+        message = f"'{text}' does not name an attribute"
+        raise UsageError(Diagnostic("E349", message, hint="write --hide 0.1, or --hide Friends=0.1"))
+    return read_split(f"hide={fraction},of={attribute or EVERY}", seed=seed)
 
 
 def split_problem(kind: str, value: float) -> str | None:
-    """What is wrong with a number of `folds`, or a share to `hide`."""
+    """Return the error in a number of `folds` or in a fraction to `hide`; None if it is valid."""
     if kind == "folds" and not 2 <= value <= 10_000:
         return f"a split has 2 to 10,000 folds, not {value}"
     if kind == "hide" and not 0 < value < 1:

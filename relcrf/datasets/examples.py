@@ -10,7 +10,7 @@ from typing import Any
 from relcrf.api import Model
 from relcrf.api import load as load_model
 from relcrf.data.dataset import Dataset
-from relcrf.data.splits import ColumnSplit, SplitPlan, read_split
+from relcrf.data.splits import SplitPlan, read_split
 from relcrf.datasets.friends import friends
 from relcrf.datasets.moments import moments
 from relcrf.datasets.pages import pages
@@ -63,7 +63,7 @@ class _Maker:
 
     def plan(self) -> SplitPlan:
         plan = read_split(self.split)
-        return replace(plan, hold=self.hold) if isinstance(plan, ColumnSplit) else plan
+        return replace(plan, hold=self.hold) if self.hold else plan
 
 
 _MAKERS: dict[str, _Maker] = {

@@ -11,7 +11,7 @@ import numpy as np
 from relcrf import api
 from relcrf.data.dataset import Dataset
 from relcrf.demo.digits import Digits, make_digits
-from relcrf.evaluation.metrics import Score, score
+from relcrf.evaluation.measures import Score, score
 from relcrf.evaluation.splits import split_by
 from relcrf.resources import shipped
 

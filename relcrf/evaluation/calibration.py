@@ -1,4 +1,4 @@
-"""How sure a trained model may be: one number by which its weights are multiplied, from labels that are held out.
+"""Temperature calibration: one number by which the weights of a trained model are multiplied, from held-out labels.
 
 Source: Platt (1999) and, for one number, Guo et al., On calibration of modern neural networks (2017): temperature scaling,
 here of the joint distribution. A most probable joint state stays the most probable one.
@@ -12,41 +12,43 @@ import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Learned, Monitor, Problem
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.held_out import HeldOut
+from relcrf.evaluation.predictions import FoldPrediction
+from relcrf.evaluation.splits import random_folds
 
 SCALES = np.geomspace(0.25, 2.0, 13)
-"""What is tried; 1 is not among them but near one, since nothing depends on a few per cent."""
+"""Scales that are tried; 1 is not among them but near one, since nothing depends on a few per cent."""
 
 
 def calibrated(
     problem: Problem, system: AbstractBackend, learned: Learned, *, folds: int = 5, seed: int = 0
 ) -> Learned:
-    """The same with its weights multiplied by the scale under which held-out labels are most probable.
+    """Multiply the weights by the scale under which held-out labels are most probable.
 
     Each of `folds` parts of the labels is held out in turn, the system is trained on the others, and the part's labels are
-    asked for, each alone. So it costs `folds` trainings. Weights that learning leaves alone are not multiplied.
+    predicted, each alone. This costs `folds` trainings. Fixed weights are not multiplied.
 
     Raises:
-        UsageError: for fewer than 2 folds.
-        DataError: for fewer labels than folds.
+        UsageError: Fewer than 2 folds (E317).
+        DataError: Fewer labels than folds (E226).
     """
     if folds < 2:
         raise UsageError(Diagnostic("E317", f"{folds} folds hold nothing out", hint="calibrate by 2 folds or more"))
     total = np.zeros(len(SCALES))
-    for held in HeldOut.folds(problem, folds, seed):
-        part = system.fit(held.learning(problem), Monitor())
-        vectors, asking = part.vectors, held.asking(problem).having(part.chosen)
-        free = asking.graph.layout.learned()
+    for fold in random_folds(problem, folds, seed):
+        part = system.fit(fold.learning(problem), Monitor())
+        querying = fold.querying(problem).having(part.chosen)
         for k, scale in enumerate(SCALES):
-            weights = np.where(free, scale * vectors["weights"], vectors["weights"])
-            likelihood, _ = held.scores(problem, system.infer(asking, {**vectors, "weights": weights}))
-            total[k] += held.n * likelihood
+            inferred = system.infer(querying, _scaled(querying, part.vectors, scale))
+            total[k] += fold.n * FoldPrediction.of(fold, inferred, problem.states).score().log_likelihood
     scale = float(SCALES[np.nan_to_num(total, nan=-np.inf).argmax()])
-    free = problem.having(learned.chosen).graph.layout.learned()
-    weights = np.where(free, scale * learned.vectors["weights"], learned.vectors["weights"])
     return replace(
         learned,
-        vectors={**learned.vectors, "weights": weights},
+        vectors=_scaled(problem.having(learned.chosen), learned.vectors, scale),
         summary={**learned.summary, "calibration": scale},
-        moments=None,  # they were of the weights as they had been
+        moments=None,  # they were of the weights before
     )
+
+
+def _scaled(problem: Problem, vectors: dict[str, np.ndarray], scale: float) -> dict[str, np.ndarray]:
+    weights = vectors["weights"]
+    return {**vectors, "weights": np.where(problem.graph.layout.learned(), scale * weights, weights)}

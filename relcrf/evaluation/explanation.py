@@ -29,7 +29,7 @@ from relcrf.inference.result import Verdict
 
 
 @dataclass(frozen=True)
-class Part:
+class FeatureContribution:
     """What one feature of a template contributes, for a key ('' where there is none), in nats.
 
     Args:
@@ -73,7 +73,7 @@ class Contribution:
     templates: tuple[str, ...]
     neighbours: tuple[Neighbour, ...]
     amount: float
-    parts: tuple[Part, ...] = ()
+    parts: tuple[FeatureContribution, ...] = ()
     sources: tuple[Contribution, ...] = ()
 
 
@@ -304,7 +304,7 @@ class _Teller:
         templates = tuple(dict.fromkeys(part.template for part in parts))
         return Contribution(kind, templates, neighbours, sum(part.amount for part in parts), parts)
 
-    def _parts(self, piece: LocalFactor, shares: np.ndarray) -> Iterator[Part]:
+    def _parts(self, piece: LocalFactor, shares: np.ndarray) -> Iterator[FeatureContribution]:
         graph = self.answering.graph.graph
         group = graph.groups[piece.group]
         info = self.case.grounding.templates[group.block]
@@ -313,7 +313,7 @@ class _Teller:
         for feature, value in group.features.row(piece.factor):
             key, name = info.feature_name(feature)
             template = self.case.grounding.group_names[piece.group]
-            yield Part(template, ", ".join(key), name, value, value * float(amounts[feature]))
+            yield FeatureContribution(template, ", ".join(key), name, value, value * float(amounts[feature]))
 
     def _known(self, piece: LocalFactor) -> tuple[int, ...]:
         """The known variables of a factor, ascending."""
@@ -339,9 +339,9 @@ class _Teller:
         return Neighbour(self.case.grounding.label(variable), state, 1.0, is_known=True)
 
 
-def _summed(parts: Iterator[Part]) -> tuple[Part, ...]:
+def _summed(parts: Iterator[FeatureContribution]) -> tuple[FeatureContribution, ...]:
     """Parts of the same weights as one each, the largest first."""
-    found: dict[tuple[str, str, str], Part] = {}
+    found: dict[tuple[str, str, str], FeatureContribution] = {}
     for part in parts:
         same = (part.template, part.key, part.feature)
         before = found.get(same, replace(part, value=0.0, amount=0.0))

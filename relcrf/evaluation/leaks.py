@@ -1,4 +1,4 @@
-"""What goes from training to what is held out: factors, labelled neighbours, keys, twins, near-duplicates."""
+"""Leaks from training to test labels: factors, labelled neighbours, keys, twins, near-duplicates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from relcrf.evaluation.near_twins import near_pairs
 from relcrf.evaluation.own_evidence import OwnEvidence
-from relcrf.evaluation.splits import Round
+from relcrf.evaluation.splits import Fold, labels_in
 from relcrf.graph.adjacency import expanded, sample_cells
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.features import AbstractFeatures, Keyed, Sparse, Tiled
@@ -51,7 +51,7 @@ class SharedKeys:
 
 @dataclass(frozen=True)
 class Leaks:
-    """All rounds together; what is counted is summed over them.
+    """Leaks of all folds; counts are sums over them.
 
     Args:
         held: labels that are held out.
@@ -127,27 +127,27 @@ class Leaks:
         return tuple(out)
 
 
-def leaks_of(grounding: Grounding, rounds: Sequence[Round]) -> Leaks:
-    """What crosses the cuts of a cross-validation."""
-    labelled = (grounding.states >= 0) & ~grounding.latent
+def leaks_of(grounding: Grounding, folds: Sequence[Fold]) -> Leaks:
+    """Count what crosses from the training labels to the test labels of some folds."""
+    labelled = labels_in(grounding)
     component = grounding.component
     sizes = np.bincount(component[labelled])
     twins = _Twins.of(grounding, labelled)
     crossings = {name: np.zeros(2, dtype=np.int64) for name in grounding.group_names}
     keys: dict[str, np.ndarray] = {}
     counts = np.zeros(7, dtype=np.int64)
-    for one in rounds:
-        training = labelled & ~one.held & ~one.unused
+    for fold in folds:
+        training = fold.train(labelled)
         near = np.zeros(len(labelled), dtype=bool)
         for name, group in zip(grounding.group_names, grounding.graph.groups, strict=True):
-            crossings[name] += _crossing(group, one, training, near)
+            crossings[name] += _crossing(group, fold, training, near)
         for space in grounding.candidates:
             sample, variable = sample_cells(space.pairs)
             there = np.bincount(sample[training[variable]], minlength=space.pairs.n_samples) > 0
             near[variable[there[sample]]] = True
-        for name, found in _keys(grounding, one, training).items():
+        for name, found in _keys(grounding, fold, training).items():
             keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
-        counts += [int(one.held.sum()), int((near & one.held).sum()), *twins.counted(one.held, training)]
+        counts += [fold.n, int((near & fold.test).sum()), *twins.counted(fold.test, training)]
     held, beside, distinctive, n_twins, alike, n_near, near_alike = counts.tolist()
     return Leaks(
         tuple(Crossing(name, *found.tolist()) for name, found in crossings.items() if found[0]),
@@ -185,10 +185,7 @@ class _Twins:
         kind = np.full(len(labelled), -1)
         _, first, kind[among] = np.unique(evidence.signature[among], return_index=True, return_inverse=True)
         ones = np.sort(among[first])
-        pairs = [
-            near_pairs(evidence, ones[slice(*np.searchsorted(ones, (block.start, block.start + block.count)))])
-            for block in grounding.blocks
-        ]
+        pairs = [near_pairs(evidence, ones[block.among(ones)]) for block in grounding.blocks]
         found = kind[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])]
         both = np.concatenate((found, found[:, ::-1]))
         return cls(kind, grounding.states, both[np.argsort(both[:, 0], kind="stable")])
@@ -217,14 +214,14 @@ class _Twins:
         return np.asarray(kind * (int(self.states.max(initial=0)) + 1) + state)
 
 
-def _crossing(group: FactorGroup, one: Round, training: np.ndarray, near: np.ndarray) -> np.ndarray:
-    """How many factors touch what is held out, and how many a training label as well; marks who stands beside one."""
+def _crossing(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Count the factors that touch a test label, and those that touch a training label as well; mark the neighbours of these."""
     found = np.zeros(2, dtype=np.int64)
     if len(group.scope) < 2:
         return found
     for scope in expanded(group):
-        here = ~np.logical_or.reduce([one.unused[place] for place in scope])
-        touching = here & np.logical_or.reduce([one.held[place] for place in scope])
+        here = ~np.logical_or.reduce([fold.excluded[place] for place in scope])
+        touching = here & np.logical_or.reduce([fold.test[place] for place in scope])
         crossing = touching & np.logical_or.reduce([training[place] for place in scope])
         found += [int(touching.sum()), int(crossing.sum())]
         for place in scope:
@@ -232,8 +229,8 @@ def _crossing(group: FactorGroup, one: Round, training: np.ndarray, near: np.nda
     return found
 
 
-def _keys(grounding: Grounding, one: Round, training: np.ndarray) -> dict[str, np.ndarray]:
-    """For each template with keys, how many of them stand in factors of what is held out, and how many of these in others."""
+def _keys(grounding: Grounding, fold: Fold, training: np.ndarray) -> dict[str, np.ndarray]:
+    """Count for each template the keys in factors of test labels, and those of them in factors of training labels."""
     asked: dict[str, list[np.ndarray]] = {}
     learned: dict[str, list[np.ndarray]] = {}
     for group in grounding.graph.groups:
@@ -242,7 +239,7 @@ def _keys(grounding: Grounding, one: Round, training: np.ndarray) -> dict[str, n
             continue
         start = 0
         for scope in expanded(group):
-            held = np.logical_or.reduce([one.held[place] for place in scope])
+            held = np.logical_or.reduce([fold.test[place] for place in scope])
             known = np.logical_and.reduce([training[place] for place in scope])
             for rows, into in ((held, asked), (known, learned)):
                 used = _used(group.features, start + np.flatnonzero(rows)) // len(info.features)

@@ -16,7 +16,7 @@ from relcrf.model.typing import Scope
 
 
 @dataclass(frozen=True)
-class Node:
+class KeyNode:
     """A key of one side of candidates.
 
     Args:
@@ -56,7 +56,7 @@ class LearnedGraph:
         triples: how many candidates of three literals were chosen; they are no edges.
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[KeyNode, ...]
     edges: tuple[Edge, ...]
     triples: int = 0
 
@@ -91,7 +91,7 @@ def require_edges(graph: LearnedGraph) -> None:
 def learned_graph(learned: LearnedModel) -> LearnedGraph:
     """The graph of a trained model; pairs whose weights are all 0 are not in it."""
     candidates = {t.name: t for t in learned.spec.flat().templates if t.is_candidate}
-    numbers: dict[Node, int] = {}
+    numbers: dict[KeyNode, int] = {}
     edges, triples = [], 0
     for block, info in enumerate(learned.templates):
         if info.name not in candidates or info.keys is None:
@@ -116,10 +116,10 @@ def learned_graph(learned: LearnedModel) -> LearnedGraph:
     return LearnedGraph(tuple(numbers), tuple(sorted(edges, key=lambda edge: -edge.strength)), triples)
 
 
-def _nodes(split: CandidateSplit, scope: Scope, key: tuple[str, ...]) -> Iterator[Node]:
+def _nodes(split: CandidateSplit, scope: Scope, key: tuple[str, ...]) -> Iterator[KeyNode]:
     """The two nodes of an edge, whose key is as `per` has it."""
     for side, template in enumerate(split.sides):
         (term,) = scope.random_terms(template.over[0])
         kind = term.relation if isinstance(term, Atom) else f"{scope.sorts[term.binder]}.{term.attribute}"
         own = sorted((place, text) for (of, place), text in zip(split.places, key, strict=True) if of == side)
-        yield Node(kind, ", ".join(text for _, text in own))
+        yield KeyNode(kind, ", ".join(text for _, text in own))

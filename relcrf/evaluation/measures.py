@@ -1,4 +1,4 @@
-"""What held-out labels say of probabilities: shares, losses, areas under curves, calibration. Items may have weights."""
+"""Measures of predicted probabilities against labels: accuracy, losses, areas under curves, calibration error."""
 
 from __future__ import annotations
 
@@ -8,21 +8,42 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.evaluation.metrics import LEAST_PROBABILITY
+LEAST_PROBABILITY = 1e-300
+"""What a probability of 0 counts as, so that one impossible label does not hide all others."""
 
 BINS = 10
-"""Of confidence, of equal width, in the calibration error."""
+"""Number of bins of confidence, of equal width, in the calibration error."""
 
 MEASURES = ("accuracy", "log_loss", "brier", "macro_f1", "roc_auc", "pr_auc", "calibration_error")
-"""By name, in the order in which they are shown."""
+"""Names in the order in which they are shown."""
 
 RANKED = ("roc_auc", "pr_auc")
-"""Those that compare items with each other, and so only items that one model has judged: of rounds they are averaged."""
+"""Measures that compare items with each other, and so only items that one trained model predicted: folds are averaged."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Two measures of one predicted attribute.
+
+    Args:
+        accuracy: The fraction of variables whose most probable state is the label.
+        log_likelihood: The mean log-probability of the label, in nats.
+        n: The number of variables.
+    """
+
+    accuracy: float
+    log_likelihood: float
+    n: int
+
+
+def score(probabilities: np.ndarray, truth: np.ndarray) -> Score:
+    """Score marginals of shape (n, n_states) against labels of shape (n,)."""
+    return ScoredLabels(probabilities, truth).score()
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """Probabilities with the truth.
+class ScoredLabels:
+    """Probabilities of the states of labelled variables, with their labels.
 
     Args:
         probabilities: shape (n, n_states). truth: shape (n,).
@@ -31,8 +52,15 @@ class Judged:
     probabilities: np.ndarray
     truth: np.ndarray
 
+    def score(self) -> Score:
+        """Return accuracy and log-likelihood; nan of nothing."""
+        if not len(self.truth):
+            return Score(float("nan"), float("nan"), 0)
+        accuracy, loss = self.of_items["accuracy"].mean(), self.of_items["log_loss"].mean()
+        return Score(float(accuracy), -float(loss), len(self.truth))
+
     def measures(self, weights: np.ndarray | None = None, names: Sequence[str] = MEASURES) -> dict[str, float]:
-        """Some of `MEASURES`; nan where one is not defined.
+        """Return some of `MEASURES`; nan where one is not defined.
 
         `accuracy` is the share whose most probable state is the truth; `log_loss` is in nats. `brier` is the sum of squares over
         states, halved where there are two. `macro_f1` is a mean over the states that occur or are predicted. `roc_auc` is of the
@@ -58,12 +86,12 @@ class Judged:
 
     @cached_property
     def modes(self) -> np.ndarray:
-        """The most probable state of each, shape (n,); of equals the first."""
+        """The most probable state of each variable, shape (n,); the first of equals."""
         return np.asarray(self.probabilities.argmax(axis=1))
 
     @cached_property
     def of_items(self) -> Mapping[str, np.ndarray]:
-        """Measures that are means over items, for each item, shape (n,)."""
+        """The measures that are means over items, of each item, shape (n,)."""
         rows = np.arange(len(self.truth))
         of_truth = self.probabilities[rows, self.truth]
         squares = (self.probabilities**2).sum(axis=1) - 2.0 * of_truth + 1.0

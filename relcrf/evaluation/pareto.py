@@ -1,4 +1,4 @@
-"""What messages buy: gates and weights are learned at several prices of a message, and judged by held-out labels.
+"""Sweeps over the price of messages: gates and weights are learned at several prices, and scored on held-out labels.
 
 Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MRF structure (2012), whose figures are such sweeps.
 """
@@ -6,7 +6,7 @@ Source: Stoyanov & Eisner, Fast and accurate prediction via evidence-specific MR
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -14,43 +14,39 @@ import numpy as np
 
 from relcrf.backends.base import Learned, Monitor, Problem
 from relcrf.backends.gated import GatedBackend
-from relcrf.backends.problems import asking_problem, training_problem
+from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.predictions import FoldPrediction
+from relcrf.evaluation.runner import Watch
+from relcrf.evaluation.splits import Fold
 from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 
 REPEATS = 3
-"""Inferences, the quickest of which counts."""
+"""Number of inferences, the quickest of which counts."""
 
 MEANS = ("loss", "accuracy", "log_likelihood")
 """Figures of a point that are means over labels."""
 
 SUMS = ("n", "asked", "messages", "factors", "open_factors", "iterations", "seconds_learn", "seconds_infer")
-"""Those that add up."""
+"""Figures that add up over folds."""
 
 
 @dataclass(frozen=True)
-class Fold:
-    """What is learned from, and what is asked then; the states that are asked for are known to who judges."""
-
-    learning: Problem
-    asking: Problem
-
-
-@dataclass(frozen=True)
-class Point:
-    """What one price gives: all folds together.
+class PricePoint:
+    """The figures of one price, over all folds.
 
     Args:
-        gates: the setting. price: of a message; for gates that are `none` it changes nothing.
-        loss: mean over held-out labels, of the kind that was learned for.
-        accuracy: share of them whose most probable state is right. log_likelihood: mean of their log beliefs, in nats.
-        n: held-out labels. asked: variables that were asked for, with a label or without.
-        messages: that inference sent. factors: that have a gate. open_factors: those of them that took part.
-        iterations: of the optimisers, from the point before on.
-        seconds_infer: of scoring, opening gates, laying out the factors that are open, and propagation: of what depends on the
-            price. The evidence has been taken in before. The quickest of `REPEATS`.
+        gates: The setting. price: Of a message; for gates that are `none` it changes nothing.
+        loss: The mean over held-out labels, of the kind that was learned for.
+        accuracy, log_likelihood: See `Score`.
+        n: The number of held-out labels. asked: The number of queries, with a label or without.
+        messages: That inference sent. factors: That have a gate. open_factors: Those of them that were used.
+        iterations: Of the optimisers, from the previous point on.
+        seconds_learn: CPU seconds.
+        seconds_infer: CPU seconds of scoring, opening gates, laying out the open factors, and propagation: of what depends on
+            the price. The evidence has been reduced before. The quickest of `REPEATS`.
     """
 
     gates: str
@@ -69,15 +65,16 @@ class Point:
 
     @property
     def messages_each(self) -> float:
-        """For each variable that was asked for."""
+        """Messages per query variable."""
         return self.messages / self.asked
 
     @property
     def open_share(self) -> float:
+        """The fraction of the factors with a gate that were used."""
         return self.open_factors / max(self.factors, 1)
 
     def as_dict(self) -> dict[str, Any]:
-        """All figures, for machines."""
+        """Return all figures for JSON."""
         return {**asdict(self), "messages_each": self.messages_each, "open_share": self.open_share}
 
 
@@ -90,14 +87,14 @@ class Front:
         interrupted: whether Ctrl-C left prices out.
     """
 
-    points: tuple[Point, ...]
+    points: tuple[PricePoint, ...]
     interrupted: bool = False
 
 
-def unbeaten(points: Sequence[Point]) -> list[bool]:
+def unbeaten(points: Sequence[PricePoint]) -> list[bool]:
     """For each point, whether no other has both no more loss and no more messages, and less of one."""
 
-    def beats(one: Point, other: Point) -> bool:
+    def beats(one: PricePoint, other: PricePoint) -> bool:
         no_worse = one.loss <= other.loss and one.messages_each <= other.messages_each
         return no_worse and (one.loss, one.messages_each) != (other.loss, other.messages_each)
 
@@ -131,53 +128,38 @@ def systems(backend: str, prices: Sequence[Any], settings: Mapping[str, Any]) ->
 def pareto(
     grounding: Grounding,
     prices: Sequence[Any],
+    folds: Sequence[Fold],
     *,
-    hidden: np.ndarray,
     backend: str = "gated",
-    watch: Callable[[str], Monitor] = lambda what: Monitor(),
+    watch: Watch = lambda what: Monitor(),
     **settings: Any,
 ) -> Front:
-    """What each price of a message gives, in loss and in speed.
+    """Learn at each price, in each fold from where the previous price ended, and score. Ctrl-C ends it with what there is.
 
     Args:
-        hidden: variables whose labels are not learned from but judged by, shape (n_variables,), bool; or of several folds, each
-            held out for itself, shape (n_folds, n_variables).
-        watch: gives, by what is learned next, who sees it.
-        settings: of the backend; with `gates="static"` or `gates="none"` it is a sweep to compare with.
+        folds: The labels that are held out, see `folds_of`.
+        settings: Of the backend; with `gates="static"` or `gates="none"` it is a sweep to compare with.
 
     Raises:
-        UsageError: see `systems` and `sweep`.
-        DataError: where a fold leaves no label to learn from.
+        UsageError: See `systems`; a fold has no label (E319).
+        DataError: A fold leaves no label to learn from.
     """
-    made = systems(backend, prices, settings)
-    folds = [Fold(training_problem(grounding, one), asking_problem(grounding, one)) for one in np.atleast_2d(hidden)]
-    return sweep(folds, made, watch)
-
-
-def sweep(folds: Sequence[Fold], systems: Sequence[GatedBackend], watch: Callable[[str], Monitor]) -> Front:
-    """Learns at each price from where the one before has ended, in each fold for itself. Ctrl-C ends it with what there is.
-
-    Args:
-        systems: see there.
-        watch: gives who sees what is learned next.
-
-    Raises:
-        UsageError: where a fold holds out no label.
-    """
-    if not all(_judged(fold.asking).any() for fold in folds):
+    if not all(fold.n for fold in folds):
         message = "nothing of what is held out has a label to judge by"
         raise UsageError(Diagnostic("E319", message, hint="hold out some of what is labelled"))
-    points: list[Point] = []
+    made = systems(backend, prices, settings)
+    problem = training_problem(grounding)
+    points: list[PricePoint] = []
     starts: list[Mapping[str, np.ndarray] | None] = [None] * len(folds)
     try:
-        for system in systems:
+        for system in made:
             parts = []
             for number, fold in enumerate(folds):
                 of = f", fold {number + 1} of {len(folds)}" if len(folds) > 1 else ""
                 monitor = watch(f"gates {system.gates}, price {system.price:g}{of}")
-                started = time.perf_counter()
-                learned = system.fit(fold.learning, monitor, starts[number])
-                parts.append(_point(system, fold, learned, time.perf_counter() - started))
+                started = time.process_time()
+                learned = system.fit(fold.learning(problem), monitor, starts[number])
+                parts.append(_point(system, problem, fold, learned, time.process_time() - started))
                 starts[number] = learned.vectors
             points.append(_pooled(parts))
     except KeyboardInterrupt:
@@ -185,34 +167,27 @@ def sweep(folds: Sequence[Fold], systems: Sequence[GatedBackend], watch: Callabl
     return Front(tuple(points))
 
 
-def _judged(asking: Problem) -> np.ndarray:
-    """The variables that are asked for and have a label, shape (n_variables,), bool."""
-    return np.asarray((asking.roles == Role.FREE) & (asking.states >= 0))
-
-
-def _point(system: GatedBackend, fold: Fold, learned: Learned, seconds: float) -> Point:
-    """One fold's."""
-    risk = system.joint(fold.asking, learned.vectors).risk(fold.asking)
+def _point(system: GatedBackend, problem: Problem, fold: Fold, learned: Learned, seconds: float) -> PricePoint:
+    """Return the figures of one fold."""
+    querying = fold.querying(problem)
+    risk = system.joint(querying, learned.vectors).risk(querying)
     at = np.concatenate((learned.vectors["weights"], learned.vectors["gates"]))
     took = []
     for _ in range(REPEATS):
-        anew = replace(risk)  # that nothing is kept of the time before
-        started = time.perf_counter()
+        anew = replace(risk)  # without the cached results of the repetition before
+        started = time.process_time()
         found = anew.hard(at, system.threshold)
-        took.append(time.perf_counter() - started)
-    nodes = np.flatnonzero(risk.asked)
-    modes = system.infer(fold.asking, learned.vectors).map_states  # of states that are equally likely it is the first
-    right = modes[nodes] == risk.states[nodes]
-    wanted = fold.asking.asked
-    assert wanted is not None, "a question says what is asked"
-    return Point(
+        took.append(time.process_time() - started)
+    score = FoldPrediction.of(fold, system.infer(querying, learned.vectors), problem.states).score()
+    assert querying.asked is not None, "queries of a fold are marked"
+    return PricePoint(
         gates=system.gates,
         price=system.price,
         loss=risk.judged(found)[0],
-        accuracy=float(right.mean()),
-        log_likelihood=-risk.with_settings(loss="cross-entropy").judged(found)[0],
-        n=len(nodes),
-        asked=int((wanted & (fold.asking.roles == Role.FREE)).sum()),
+        accuracy=score.accuracy,
+        log_likelihood=score.log_likelihood,
+        n=score.n,
+        asked=int((querying.asked & (querying.roles == Role.FREE)).sum()),
         messages=found.messages,
         factors=len(found.open),
         open_factors=int(found.open.sum()),
@@ -222,8 +197,8 @@ def _point(system: GatedBackend, fold: Fold, learned: Learned, seconds: float) -
     )
 
 
-def _pooled(parts: Sequence[Point]) -> Point:
-    """Folds as one: means over labels, and sums."""
+def _pooled(parts: Sequence[PricePoint]) -> PricePoint:
+    """Return the means over labels and the sums of all folds."""
     n = np.array([part.n for part in parts])
     figures: dict[str, Any] = {name: sum(getattr(part, name) for part in parts) for name in SUMS}
     figures |= {name: float(n @ [getattr(part, name) for part in parts] / n.sum()) for name in MEANS}

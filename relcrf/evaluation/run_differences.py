@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
+from relcrf.evaluation.named_weights import named_weights
 from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
@@ -76,13 +77,9 @@ def _unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Pair
 
 
 def _weights(learned: LearnedModel) -> dict[Name, float]:
-    found = {}
-    for block, info in enumerate(learned.templates):
-        for feature, row in enumerate(learned.layout.matrix(learned.vectors["weights"], block).tolist()):
-            key, name = info.feature_name(feature)
-            for pattern, value in zip(info.patterns, row, strict=True):
-                found[info.name, ", ".join(key), name, pattern] = value
-    return found
+    frame = named_weights(learned)
+    names = zip(*(frame[name].tolist() for name in ("template", "key", "feature", "pattern")), strict=True)
+    return dict(zip(names, frame["weight"].tolist(), strict=True))
 
 
 def _without(one: Mapping[Name, float], other: Mapping[Name, float]) -> tuple[tuple[Name, float], ...]:

@@ -1,4 +1,4 @@
-"""Which variables are held out: by a column of their things' tables, by a hash of their keys, by links, by time, at random."""
+"""Folds: the variables that a split plan holds out, on a ground graph or among the labels of a training problem."""
 
 from __future__ import annotations
 
@@ -7,36 +7,149 @@ from hashlib import blake2b
 
 import numpy as np
 
-from relcrf.data.splits import (
-    HIDDEN,
-    ColumnSplit,
-    DrawnSplit,
-    FoldSplit,
-    GroupSplit,
-    HideSplit,
-    Protocol,
-    ShareSplit,
-    TimeSplit,
-    read_split,
-)
+from relcrf.backends.base import Problem
+from relcrf.data.splits import EVERY, FOLDS, HIDDEN, SplitPlan, read_split
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.partitions import NOWHERE, balanced, hidden_share, periods, snowball, stratified
 from relcrf.graph.adjacency import neighbours
+from relcrf.graph.components import components
+from relcrf.graph.reduction import Role
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock, argument_codes
 from relcrf.kernels.distinct import distinct, numbered
 
+LARGEST_COMPONENT = 1 / 20
+"""Maximum fraction of the labels in one component for whole components to be held out: rows that nothing joins, and not one
+graph with singleton components."""
 
-@dataclass(frozen=True)
-class Split:
-    """The variables of a ground graph, divided into folds.
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Labels that are held out together.
 
     Args:
-        name: of what divides them: a column, or `fold`, or `part`.
-        fold: of each variable, an index into `values`, shape (n_variables,); -1 of one that is never held out.
-        values: the names of the folds: of a column its distinct values, sorted; else `1`, `2`, ... as far as something
-            is in them, or `hidden`, `rest`; of times the first and the last of each period.
-        ordered: folds are periods one after the other: what is later than the one that is held out is not known yet.
+        test: The labelled variables that are predicted, shape (n_variables,), bool.
+        excluded: Variables that are absent from learning and prediction, such as those of a later period, shape
+            (n_variables,), bool.
+        whole: Whether the test labels are whole components of a training problem.
+    """
+
+    name: str
+    test: np.ndarray
+    excluded: np.ndarray
+    whole: bool = False
+
+    @classmethod
+    def of(cls, name: str, test: np.ndarray, *, whole: bool = False) -> Fold:
+        """Return a fold that excludes nothing."""
+        return cls(name, test, np.zeros_like(test), whole)
+
+    @property
+    def n(self) -> int:
+        """The number of test labels."""
+        return int(self.test.sum())
+
+    def train(self, labelled: np.ndarray) -> np.ndarray:
+        """Return the labelled variables that are learned from, shape (n_variables,), bool."""
+        return np.asarray(labelled & ~self.test & ~self.excluded)
+
+    def learning(self, problem: Problem) -> Problem:
+        """Return the training problem without the test labels."""
+        return replace(problem, roles=_absent(problem.roles, self.test | self.excluded))
+
+    def querying(self, problem: Problem) -> Problem:
+        """Return the problem whose queries are the test labels and whose evidence is the other labels.
+
+        Args:
+            problem: The training problem. Unless components are held out whole, the variables that it leaves out are queries,
+                too, as in `relcrf predict`: a prediction depends on unlabelled neighbours. Their labels are not used.
+        """
+        latent = (problem.roles == Role.FREE) & (problem.states < 0)
+        roles = np.where(labels_of(problem) & ~self.test, Role.CLAMPED, problem.roles).astype(np.int8)
+        found = replace(problem, roles=roles)
+        if not self.whole:
+            found = replace(found.joined_by_unlabelled(), asked=~latent)
+        return replace(found, roles=_absent(found.roles, self.excluded))
+
+
+def _absent(roles: np.ndarray, variables: np.ndarray) -> np.ndarray:
+    return np.where(variables, Role.ABSENT, roles).astype(np.int8)
+
+
+def labels_of(problem: Problem) -> np.ndarray:
+    """Return which variables of a training problem are labelled, shape (n_variables,), bool."""
+    return np.asarray((problem.roles == Role.FREE) & (problem.states >= 0))
+
+
+def random_fold(problem: Problem, fraction: float, seed: int) -> Fold:
+    """Hold out a fraction of the labels: whole components where each is small (`LARGEST_COMPONENT`), else single variables.
+
+    Raises:
+        DataError: Nothing is left to learn from, or to predict (E226).
+    """
+    units, unit, whole = _units(problem)
+    n = round(fraction * len(units))
+    _require(0 < n < len(units), len(units))
+    chosen = np.random.default_rng(seed).permutation(units)[:n]
+    return Fold.of(HIDDEN, labels_of(problem) & np.isin(unit, chosen), whole=whole)
+
+
+def random_folds(problem: Problem, n: int, seed: int) -> list[Fold]:
+    """Divide all labels into `n` folds of equal size, of the same units as `random_fold`.
+
+    Raises:
+        DataError: There are fewer labels, or components of them, than folds (E226).
+    """
+    units, unit, whole = _units(problem)
+    _require(len(units) >= n, len(units))
+    parts = np.array_split(np.random.default_rng(seed).permutation(units), n)
+    labelled = labels_of(problem)
+    return [Fold.of(str(k + 1), labelled & np.isin(unit, part), whole=whole) for k, part in enumerate(parts)]
+
+
+def chosen_fold(problem: Problem, variables: np.ndarray) -> Fold:
+    """Hold out the labels among some variables, shape (n_variables,), bool.
+
+    Raises:
+        DataError: Nothing is left to learn from, or to predict (E226).
+    """
+    labelled = labels_of(problem)
+    test, component = labelled & variables, components(problem.graph, problem.roles)
+    _require(0 < test.sum() < labelled.sum(), int(labelled.sum()))
+    cut = bool(np.isin(component[test], component[labelled & ~test]).any())
+    return Fold.of(HIDDEN, test, whole=not (cut or problem.candidates))
+
+
+def _units(problem: Problem) -> tuple[np.ndarray, np.ndarray, bool]:
+    """Return the units that can be held out, the unit of each variable, shape (n_variables,), and whether they are components.
+
+    Candidates may join any two variables: where there are some, single variables are held out.
+    """
+    labelled = labels_of(problem)
+    if not problem.candidates:
+        component = components(problem.graph, problem.roles)
+        sizes = np.bincount(component[labelled])
+        if sizes.max(initial=0) <= LARGEST_COMPONENT * labelled.sum():
+            return np.flatnonzero(sizes), component, True
+    return np.flatnonzero(labelled), np.arange(len(labelled)), False
+
+
+def _require(enough: bool, n: int) -> None:
+    if not enough:
+        message = f"{n} labels are too few to hold some of them out"
+        raise DataError(Diagnostic("E226", message, hint="label more things, or say the settings"))
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """A partition of the variables of a ground graph into folds.
+
+    Args:
+        name: The text of the plan for people.
+        fold: The index of each variable's fold in `values`, shape (n_variables,); -1 for one that is never held out.
+        values: The names of the folds: the sorted values of a column; else `1`, `2`, ... as far as a variable is in them, or
+            `hidden`, `rest`; the first and the last time of each period.
+        ordered: Whether the folds are consecutive periods, so that those after the test fold are excluded.
     """
 
     name: str
@@ -45,10 +158,10 @@ class Split:
     ordered: bool = False
 
     def held_out(self, values: list[str]) -> np.ndarray:
-        """Which variables are in the folds of these values, shape (n_variables,), bool.
+        """Return which variables are in the folds of these names, shape (n_variables,), bool.
 
         Raises:
-            UsageError: for a value that the split does not have.
+            UsageError: The partition does not have a fold of that name (E340).
         """
         for value in values:
             if value not in self.values:
@@ -57,125 +170,106 @@ class Split:
         return np.isin(self.fold, [self.values.index(v) for v in values])
 
 
-@dataclass(frozen=True)
-class Round:
-    """What one part of a cross-validation holds out.
+def folds_of(grounding: Grounding, plan: SplitPlan | str, *, for_training: bool = True) -> tuple[Fold, ...]:
+    """Return the folds that a plan holds out in turn: those of `plan.hold`, or each that has labels, of each repetition.
 
     Args:
-        held: labelled variables that are asked for, shape (n_variables,), bool.
-        unused: variables that are not there at all: those of a later time, shape (n_variables,), bool.
-    """
-
-    name: str
-    held: np.ndarray
-    unused: np.ndarray
-
-
-def rounds_of(grounding: Grounding, plan: Protocol, repeats: int = 1) -> tuple[Round, ...]:
-    """Each fold in turn that has labels, of each of so many divisions by consecutive seeds; or what the plan holds out.
+        for_training: Whether each fold must leave labels to learn from.
 
     Raises:
-        DataError, UsageError: see `split_by`; where there is nothing random to repeat, or too little is labelled.
+        DataError, UsageError: See `split_by`; or every seed gives the same division (E352), or too little is labelled (E226).
     """
-    found: list[Round] = []
-    labelled = (grounding.states >= 0) & ~grounding.latent
-    for repeat in range(repeats):
-        if repeat:
-            plan = _reseeded(plan)
-        split = split_by(grounding, plan)
-        for value in plan.hold or split.values[int(split.ordered) :]:
-            number = split.values.index(value) if value in split.values else NOWHERE
-            held = labelled & split.held_out([value])
-            unused = (split.fold > number) if split.ordered else np.zeros(len(labelled), dtype=bool)
-            if held.any() and not (labelled & ~held & ~unused).any():
+    plan = read_split(plan) if isinstance(plan, str) else plan
+    if plan.is_fixed and plan.repeats > 1:
+        message = f"the split '{plan}' is the same every time, and there is nothing to repeat"
+        raise UsageError(Diagnostic("E352", message, hint="leave --repeats out"))
+    found: list[Fold] = []
+    labelled = labels_in(grounding)
+    for repeat in range(plan.repeats):
+        partition = split_by(grounding, replace(plan, seed=plan.seed + repeat))
+        for value in dict.fromkeys(plan.hold or partition.values[int(partition.ordered) :]):
+            number = partition.values.index(value) if value in partition.values else NOWHERE
+            excluded = (partition.fold > number) if partition.ordered else np.zeros(len(labelled), dtype=bool)
+            name = f"{repeat + 1}.{value}" if plan.repeats > 1 else value
+            fold = Fold(name, labelled & partition.held_out([value]), excluded)
+            if not fold.n:
+                continue
+            if for_training and not fold.train(labelled).any():
                 message = f"with '{value}' held out there is no label to learn from"
                 raise DataError(Diagnostic("E226", message, hint="take another --split, or label more things"))
-            if held.any():
-                name = f"{repeat + 1}.{value}" if repeats > 1 else value
-                found.append(Round(name, held, unused))
+            found.append(fold)
     if not found:
         message = f"{int(labelled.sum())} labels are too few to hold some of them out by this split"
         raise DataError(Diagnostic("E226", message, hint="take another --split, or label more things"))
     return tuple(found)
 
 
-def _reseeded(plan: Protocol) -> Protocol:
-    """The same division with the next seed."""
-    if isinstance(plan, ColumnSplit | TimeSplit) or (isinstance(plan, GroupSplit) and plan.folds is None):
-        message = f"the split '{plan}' is the same every time, and there is nothing to repeat"
-        raise UsageError(Diagnostic("E352", message, hint="leave --repeats out"))
-    return replace(plan, seed=plan.seed + 1)
-
-
-def split_by(grounding: Grounding, plan: Protocol | str) -> Split:
-    """The split of a ground graph.
-
-    Args:
-        plan: or its text, as `--split` takes it.
+def split_by(grounding: Grounding, plan: SplitPlan | str) -> Partition:
+    """Partition the variables of a ground graph.
 
     Raises:
-        DataError: where the table of an entity with something random about it does not have the column; where a column of
-            times holds something else; or where there are fewer components, values or labels than folds.
-        UsageError: where the text is no plan, or it names what is not predicted.
+        UsageError: The text of the plan is not a split, or names an unknown attribute.
+        DataError: The tables do not have the column, or there are fewer parts than folds.
     """
     plan = read_split(plan) if isinstance(plan, str) else plan
-    match plan:
-        case ColumnSplit(column):
-            parts = [_column(grounding, block, column) for block in grounding.blocks]
-            values, fold = np.unique(np.concatenate(parts).astype(str), return_inverse=True)
-            return Split(str(plan), fold, tuple(values.tolist()))
-        case FoldSplit(folds, seed):
-            # What is predicted about one thing stays together: the owner's name is hashed, and no attribute.
-            hashes = [_hashes(grounding, block, f"{seed}\0{block.owner}") for block in grounding.blocks]
-            number = (np.concatenate(hashes) % np.uint64(folds)).astype(np.int64)
-            names = tuple(str(number + 1) for number in distinct(number).tolist())
-            return Split(str(plan), numbered(number), names)
-        case HideSplit(share, seed):
-            hashes = [_hashes(grounding, block, f"{seed}\0{block.name}") for block in grounding.blocks]
-            rest = np.concatenate(hashes) >= np.uint64(share * 2**64)
-            return Split(str(plan), rest.astype(np.int64), (HIDDEN, "rest"))
-        case ShareSplit(share, of, seed):
-            hidden = hidden_share(_strata(grounding, of), share, np.random.default_rng(seed))
-            return Split(str(plan), np.where(hidden, 0, 1), (HIDDEN, "rest"))
-        case DrawnSplit():
-            return _drawn(grounding, plan)
-        case GroupSplit(column, folds, seed):
-            names, group = _groups(_column_of(grounding, column), grounding.blocks)
-            if folds is None:
-                return Split(str(plan), group, names)
-            labelled = _labelled(grounding)
-            _require_parts(folds, len(distinct(group[labelled & (group >= 0)])), f"values of '{column}' with labels")
-            return _numbered(plan, balanced(group, labelled, folds, np.random.default_rng(seed)))
-        case TimeSplit(column, folds):
+    labelled = labels_in(grounding)
+    match plan.kind:
+        case "column":
+            names, group = _groups(_column_of(grounding, plan.column), grounding.blocks)
+            if plan.folds is None:
+                return Partition(str(plan), group, names)
+            there = len(distinct(group[labelled & (group >= 0)]))
+            _require_parts(plan, there, f"values of '{plan.column}' with labels")
+            return _numbered(plan, balanced(group, labelled, _folds(plan), _rng(plan)))
+        case "time":
             return _by_time(grounding, plan)
+        case "folds":
+            # Attributes of one entity stay together: the owner's name is hashed, and not the attribute.
+            hashes = [_hashes(grounding, block, f"{plan.seed}\0{block.owner}") for block in grounding.blocks]
+            number = (np.concatenate(hashes) % np.uint64(_folds(plan))).astype(np.int64)
+            names = tuple(str(number + 1) for number in distinct(number).tolist())
+            return Partition(str(plan), numbered(number), names)
+        case "hide" if plan.attribute is None:
+            hashes = [_hashes(grounding, block, f"{plan.seed}\0{block.name}") for block in grounding.blocks]
+            rest = np.concatenate(hashes) >= np.uint64(plan.fraction * 2**64)
+            return Partition(str(plan), rest.astype(np.int64), (HIDDEN, "rest"))
+        case "hide":
+            of = None if plan.attribute == EVERY else plan.attribute
+            hidden = hidden_share(_strata(grounding, of), plan.fraction, _rng(plan))
+            return Partition(str(plan), np.where(hidden, 0, 1), (HIDDEN, "rest"))
+        case "component":
+            component = grounding.component
+            _require_parts(plan, len(distinct(component[labelled])), "connected components with labels")
+            return _numbered(plan, balanced(component, labelled, _folds(plan), _rng(plan)))
+        case "snowball":
+            _require_parts(plan, int(labelled.sum()), "labels")
+            return _numbered(plan, snowball(neighbours(grounding.graph), labelled, _folds(plan), _rng(plan)))
+    _require_parts(plan, int(labelled.sum()), "labels")
+    return _numbered(plan, stratified(_strata(grounding, None), _folds(plan), _rng(plan)))
 
 
-def _labelled(grounding: Grounding) -> np.ndarray:
-    """What can be held out, shape (n_variables,), bool."""
-    return np.asarray((grounding.states >= 0) & ~grounding.latent)
+def _rng(plan: SplitPlan) -> np.random.Generator:
+    return np.random.default_rng(plan.seed)
 
 
-def _drawn(grounding: Grounding, plan: DrawnSplit) -> Split:
-    labelled, rng = _labelled(grounding), np.random.default_rng(plan.seed)
-    if plan.kind == "component":
-        component = grounding.component
-        _require_parts(plan.folds, len(distinct(component[labelled])), "connected components with labels")
-        return _numbered(plan, balanced(component, labelled, plan.folds, rng))
-    _require_parts(plan.folds, int(labelled.sum()), "labels")
-    if plan.kind == "snowball":
-        return _numbered(plan, snowball(neighbours(grounding.graph), labelled, plan.folds, rng))
-    return _numbered(plan, stratified(_strata(grounding, None), plan.folds, rng))
+def _folds(plan: SplitPlan) -> int:
+    return FOLDS if plan.folds is None else plan.folds
 
 
-def _numbered(plan: Protocol, fold: np.ndarray) -> Split:
-    return Split(str(plan), fold, tuple(str(number + 1) for number in range(int(fold.max(initial=-1)) + 1)))
+def _numbered(plan: SplitPlan, fold: np.ndarray) -> Partition:
+    return Partition(str(plan), fold, tuple(str(number + 1) for number in range(int(fold.max(initial=-1)) + 1)))
 
 
-def _require_parts(folds: int, there: int, what: str) -> None:
-    if there < folds:
-        message = f"{folds} folds cannot be made of {there} {what}"
+def _require_parts(plan: SplitPlan, there: int, what: str) -> None:
+    if there < _folds(plan):
+        message = f"{_folds(plan)} folds cannot be made of {there} {what}"
         fewer = "give fewer --folds" if there > 1 else "label more things"
         raise DataError(Diagnostic("E352", message, hint=f"{fewer}, or take another --split"))
+
+
+def labels_in(grounding: Grounding) -> np.ndarray:
+    """Return which variables have a label, shape (n_variables,), bool."""
+    return np.asarray((grounding.states >= 0) & ~grounding.latent)
 
 
 def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
@@ -223,19 +317,20 @@ def _groups(texts: list[np.ndarray | None], blocks: tuple[VariableBlock, ...]) -
     return tuple(values.tolist()), np.concatenate(group)
 
 
-def _by_time(grounding: Grounding, plan: TimeSplit) -> Split:
+def _by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
     texts = _column_of(grounding, plan.column)
     values, group = _groups(texts, grounding.blocks)
     times = _times(values, plan.column)
     missing = np.full(1, np.nan if times.dtype == float else "NaT", dtype=times.dtype)
     of_variable = np.concatenate((times, missing))[group]
-    labelled = _labelled(grounding) & (group >= 0)
+    labelled = labels_in(grounding) & (group >= 0)
     without = labelled & (of_variable != of_variable)
     if without.any():
         message = f"{int(without.sum()):,} labels have no time in '{plan.column}'"
         raise DataError(Diagnostic("E352", message, hint="give each labelled thing its time, or remove its label"))
-    _require_parts(plan.folds + 1, len(np.unique(of_variable[labelled])), f"times in '{plan.column}' with labels")
-    period = periods(of_variable, labelled, plan.folds + 1)
+    there, folds = len(np.unique(of_variable[labelled])), _folds(plan)
+    _require_parts(plan, there - 1, f"times in '{plan.column}' with labels after the first")
+    period = periods(of_variable, labelled, folds + 1)
     order = np.argsort(times, kind="stable")
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -244,7 +339,7 @@ def _by_time(grounding: Grounding, plan: TimeSplit) -> Split:
         inside = place[group[labelled & (period == number)]]
         first, last = (values[order[edge]] for edge in (inside.min(), inside.max()))
         names.append(first if first == last else f"{first}..{last}")
-    return Split(str(plan), period, tuple(names), ordered=True)
+    return Partition(str(plan), period, tuple(names), ordered=True)
 
 
 def _times(values: tuple[str, ...], column: str) -> np.ndarray:

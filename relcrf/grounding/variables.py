@@ -47,6 +47,10 @@ class VariableBlock:
         """`Page.category`, or the relation's name."""
         return self.owner if self.attribute is None else f"{self.owner}.{self.attribute}"
 
+    def among(self, variables: np.ndarray) -> slice:
+        """Return where the variables of the block are among some variables, ascending."""
+        return slice(*np.searchsorted(variables, (self.start, self.start + self.count)))
+
     def spell(self, arguments: tuple[str, ...]) -> str:
         """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
         name = f"{self.owner}({', '.join(arguments)})"

@@ -59,7 +59,7 @@ def warnings(
             "The connected components are too few to draw them again, so intervals take labels for independent, which linked "
             f"ones are not: figures may be further off. This is of {listing(linked)}."
         )
-    if trial.results is not None and trial.no_local:
+    if trial.predictions is not None and trial.no_local:
         out.append(f"There is no local model beside the run: {trial.no_local}.")
     return out
 

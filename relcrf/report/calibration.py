@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.evaluation.intervals import Clusters, Interval, percentiles
-from relcrf.evaluation.measures import BINS, Judged
+from relcrf.evaluation.measures import BINS, ScoredLabels
 from relcrf.report.plot import FIRST, GRID, MARK, Plot, draw
 
 
@@ -46,14 +46,14 @@ class Calibration:
         return f"On the whole the probabilities can be taken at their word: {facts} ({apart}), which chance explains."
 
 
-def calibration(name: str, judged: Judged, clusters: Clusters) -> Calibration:
+def calibration(name: str, scored: ScoredLabels, clusters: Clusters) -> Calibration:
     """Of what is held out of one attribute.
 
     Args:
         clusters: what is drawn again for the intervals.
     """
-    confidence, place = judged.bins
-    right = judged.of_items["accuracy"]
+    confidence, place = scored.bins
+    right = scored.of_items["accuracy"]
     drawn = list(clusters.resampled())
     gaps = [float(weights @ (confidence - right) / weights.sum()) for weights in drawn]
     shares = np.array([_shares(place, right, weights) for weights in drawn])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.evaluation.measures import Judged
+from relcrf.evaluation.measures import ScoredLabels
 
 MOST_STATES = 12
 """Of a matrix; of more states the pairs that are confused the most are listed."""
@@ -68,14 +68,14 @@ class Confusion:
     mistakes: tuple[Mistake, ...]
 
 
-def confusion(judged: Judged, values: Sequence[str], names: Sequence[str]) -> Confusion:
+def confusion(scored: ScoredLabels, values: Sequence[str], names: Sequence[str]) -> Confusion:
     """Of what is held out of one attribute.
 
     Args:
         values: of the states. names: of what each answer is about.
     """
     k = len(values)
-    counts = np.bincount(judged.truth * k + judged.modes, minlength=k * k).reshape(k, k)
+    counts = np.bincount(scored.truth * k + scored.modes, minlength=k * k).reshape(k, k)
     lines = tuple(_line(counts, values, state) for state in range(k)) if k <= MOST_STATES else ()
     wrong = np.where(np.eye(k, dtype=bool), 0, counts)
     most = [divmod(int(place), k) for place in np.argsort(-wrong, axis=None, kind="stable")[:MOST_PAIRS]]
@@ -84,7 +84,7 @@ def confusion(judged: Judged, values: Sequence[str], names: Sequence[str]) -> Co
         for truth, answer in most
         if wrong[truth, answer]
     )
-    return Confusion(tuple(values), lines, pairs, _mistakes(judged, values, names))
+    return Confusion(tuple(values), lines, pairs, _mistakes(scored, values, names))
 
 
 def _line(counts: np.ndarray, values: Sequence[str], state: int) -> Line:
@@ -100,17 +100,17 @@ def _line(counts: np.ndarray, values: Sequence[str], state: int) -> Line:
     )
 
 
-def _mistakes(judged: Judged, values: Sequence[str], names: Sequence[str]) -> tuple[Mistake, ...]:
-    confidence, _ = judged.bins
-    wrong = np.flatnonzero(judged.modes != judged.truth)
+def _mistakes(scored: ScoredLabels, values: Sequence[str], names: Sequence[str]) -> tuple[Mistake, ...]:
+    confidence, _ = scored.bins
+    wrong = np.flatnonzero(scored.modes != scored.truth)
     surest = wrong[np.argsort(-confidence[wrong], kind="stable")[:MOST_MISTAKES]]
     return tuple(
         Mistake(
             names[k],
-            values[judged.truth[k]],
-            values[judged.modes[k]],
+            values[scored.truth[k]],
+            values[scored.modes[k]],
             float(confidence[k]),
-            float(judged.probabilities[k, judged.truth[k]]),
+            float(scored.probabilities[k, scored.truth[k]]),
         )
         for k in surest.tolist()
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from relcrf.data.extras import require
-from relcrf.evaluation.pareto import Point, unbeaten
+from relcrf.evaluation.pareto import PricePoint, unbeaten
 from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -20,7 +20,7 @@ def require_drawable(path: Path) -> None:
     require_picture(path, ENDINGS, "pareto.png")
 
 
-def draw(points: Sequence[Point], path: Path) -> None:
+def draw(points: Sequence[PricePoint], path: Path) -> None:
     """Writes a picture of sweeps, a line for each setting of `gates`; points that no other beats are filled.
 
     Raises:

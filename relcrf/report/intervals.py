@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from relcrf.data.extras import require
-from relcrf.evaluation.comparison import Comparison
+from relcrf.evaluation.evaluations import Evaluation
+from relcrf.evaluation.predictions import Estimate
 from relcrf.printable import printable
 from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
 
@@ -19,28 +21,32 @@ def require_drawable(path: Path) -> None:
     require_picture(path, ENDINGS, "compare.png")
 
 
-def draw(found: Comparison, path: Path) -> None:
+def reach(estimates: Sequence[Estimate]) -> list[list[float]]:
+    """Return how far intervals go below and above their values; a bootstrap interval may lie a little to one side."""
+    below = [max(one.value - one.low, 0.0) for one in estimates]
+    return [below, [max(one.high - one.value, 0.0) for one in estimates]]
+
+
+def draw(found: Evaluation, path: Path) -> None:
     """Writes a picture of a comparison: a row of axes for each attribute, a bar with its interval of 95 % for each system.
 
     Raises:
         UsageError: see `require_drawable`.
     """
     require_drawable(path)
-    results = found.results
-    systems = list(results.answers)[::-1]
+    results = found.predictions
+    systems = list(results.systems)[::-1]
     n = len(results.attributes)
     size = (9.0, n * (1.2 + 0.3 * len(systems)))
     figure = require("matplotlib.figure", EXTRA, PURPOSE).Figure(figsize=size, layout="constrained")
     every = figure.subplots(n, len(_SHOWN), squeeze=False)
     for attribute, row in zip(results.attributes, every, strict=True):
-        figures = [results.figures(name, attribute) for name in systems]
+        figures = [results.estimates(name, attribute) for name in systems]
         for (measure, text), axes in zip(_SHOWN, row, strict=True):
             values = [one[measure].value for one in figures]
-            low = [value - one[measure].interval[0] for value, one in zip(values, figures, strict=True)]
-            high = [one[measure].interval[1] - value for value, one in zip(values, figures, strict=True)]
-            # A resampled interval may lie a little to one side of the value.
-            reach = [[max(part, 0.0) for part in side] for side in (low, high)]
-            axes.barh(systems, values, xerr=reach, color="C0", alpha=0.6, capsize=3.0)
+            axes.barh(
+                systems, values, xerr=reach([one[measure] for one in figures]), color="C0", alpha=0.6, capsize=3.0
+            )
             axes.set_xlabel(text)
             axes.grid(axis="x", linewidth=0.4, alpha=0.6)
         row[0].set_title(printable(attribute), loc="left", fontsize="medium", parse_math=False)

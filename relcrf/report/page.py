@@ -26,7 +26,7 @@ from relcrf.report.trial import Trial
 
 
 @dataclass(frozen=True)
-class Report:
+class ReportPage:
     """A report.
 
     Args:
@@ -52,7 +52,7 @@ def require_writable(out: Path) -> None:
         require(package, EXTRA, PURPOSE)
 
 
-def write(run: Path, out: Path, trial: Trial | None = None) -> Report:
+def write(run: Path, out: Path, trial: Trial | None = None) -> ReportPage:
     """Writes the report of a run folder, through a temporary name; makes the folder that it is to be in.
 
     Args:
@@ -70,7 +70,7 @@ def write(run: Path, out: Path, trial: Trial | None = None) -> Report:
     return found
 
 
-def report(run: Path, trial: Trial | None = None) -> Report:
+def report(run: Path, trial: Trial | None = None) -> ReportPage:
     """The report of a run folder. For the arguments and what it raises see `write`."""
     jinja2 = require("jinja2", EXTRA, PURPOSE)
     learned, timings, made_of = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
@@ -111,7 +111,7 @@ def report(run: Path, trial: Trial | None = None) -> Report:
     html = printable(html, keeping="\n\t")
     plots = [plot for _, drawn in by_stage for plot in drawn] + histograms + graph
     plots += [matched.plot] if matched is not None else []
-    return Report(html, tuple(plot.title for plot in [*_plots(judged), *plots]), tuple(warned))
+    return ReportPage(html, tuple(plot.title for plot in [*_plots(judged), *plots]), tuple(warned))
 
 
 def _plots(judged: Sequence[Section]) -> list[Plot]:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from relcrf.evaluation.cross_validation import LOCAL, Difference, Figure, Results
+from relcrf.evaluation.predictions import LOCAL, Difference, Estimate, Predictions
 from relcrf.report.calibration import Calibration, calibration
 from relcrf.report.confusion import Confusion, confusion
+from relcrf.report.intervals import reach
 from relcrf.report.plot import FIRST, MARK, Plot, draw
-from relcrf.report.trial import Labels, Point, Trial
+from relcrf.report.trial import CurvePoint, Labels, Trial
 
 FEW = 100
 """Labels, below which figures say little."""
@@ -32,7 +33,7 @@ class Measure:
     """One row: what every system reached, in the order of `Section.systems`, and which ones no other beats."""
 
     title: str
-    figures: tuple[Figure, ...]
+    figures: tuple[Estimate, ...]
     best: tuple[bool, ...]
 
 
@@ -46,12 +47,12 @@ class Gain:
     @property
     def is_seen(self) -> bool:
         """Whether the relations help beyond chance."""
-        return self.log_loss.interval[1] < 0.0
+        return self.log_loss.high < 0.0
 
     @property
     def is_loss(self) -> bool:
         """Whether they harm beyond chance."""
-        return self.log_loss.interval[0] > 0.0
+        return self.log_loss.low > 0.0
 
     @property
     def sentence(self) -> str:
@@ -65,7 +66,7 @@ class Gain:
 
 
 def _signed(found: Difference, scale: float, digits: str) -> str:
-    value, low, high = (format(scale * number, f"+{digits}") for number in (found.value, *found.interval))
+    value, low, high = (format(scale * number, f"+{digits}") for number in (found.value, found.low, found.high))
     return f"{value} (95 %: {low} to {high})"
 
 
@@ -82,7 +83,7 @@ class Section:
     n: int
     systems: tuple[str, ...]
     measures: tuple[Measure, ...]
-    of_run: Mapping[str, Figure]
+    of_run: Mapping[str, Estimate]
     resampled: str
     gain: Gain | None
     confusion: Confusion
@@ -97,14 +98,14 @@ class Section:
 
 def sections(trial: Trial) -> list[Section]:
     """One for each attribute of which something is held out."""
-    if trial.results is None:
+    if trial.predictions is None:
         return []
-    return [_section(trial, trial.results, labels) for labels in trial.labels if labels.held]
+    return [_section(trial, trial.predictions, labels) for labels in trial.labels if labels.held]
 
 
-def _section(trial: Trial, results: Results, labels: Labels) -> Section:
-    name, systems = labels.name, tuple(results.answers)
-    figures = {system: results.figures(system, name) for system in systems}
+def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
+    name, systems = labels.name, tuple(results.systems)
+    figures = {system: results.estimates(system, name) for system in systems}
     gain = None
     if LOCAL in systems and trial.system != LOCAL:
         found = results.differences(trial.system, LOCAL, name)
@@ -126,7 +127,7 @@ def _section(trial: Trial, results: Results, labels: Labels) -> Section:
     )
 
 
-def _measures(figures: Mapping[str, Mapping[str, Figure]]) -> list[Measure]:
+def _measures(figures: Mapping[str, Mapping[str, Estimate]]) -> list[Measure]:
     rows = []
     for measure, title in TITLES.items():
         own = tuple(of_system[measure] for of_system in figures.values())
@@ -137,18 +138,15 @@ def _measures(figures: Mapping[str, Mapping[str, Figure]]) -> list[Measure]:
     return rows
 
 
-def _beside(name: str, figures: Mapping[str, Mapping[str, Figure]], measure: str) -> Plot:
+def _beside(name: str, figures: Mapping[str, Mapping[str, Estimate]], measure: str) -> Plot:
     """The systems beside each other."""
     systems = list(figures)[::-1]
     own = [figures[system][measure] for system in systems]
 
     def paint(axes: Any) -> None:
         values = [figure.value for figure in own]
-        # A resampled interval may lie a little to one side of the value.
-        low = [max(figure.value - figure.interval[0], 0.0) for figure in own]
-        high = [max(figure.interval[1] - figure.value, 0.0) for figure in own]
         rows = range(len(systems))
-        axes.errorbar(values, rows, xerr=[low, high], color=FIRST, linestyle="", marker="o", markersize=6, capsize=4)
+        axes.errorbar(values, rows, xerr=reach(own), color=FIRST, linestyle="", marker="o", markersize=6, capsize=4)
         axes.set_yticks(rows, systems)
         axes.set_ylim(-0.6, len(systems) - 0.4)
         axes.grid(axis="y", visible=False)
@@ -157,7 +155,7 @@ def _beside(name: str, figures: Mapping[str, Mapping[str, Figure]], measure: str
     return draw(f"{name}: {TITLES[measure]}", paint)
 
 
-def _curve(name: str, points: Sequence[Point]) -> Plot:
+def _curve(name: str, points: Sequence[CurvePoint]) -> Plot:
     def paint(axes: Any) -> None:
         labels, losses = zip(*((point.labels, point.log_loss) for point in points), strict=True)
         axes.plot(labels, losses, color=FIRST, linewidth=1.6, marker="o", markersize=4)

@@ -40,15 +40,15 @@ def tiles(learned: LearnedModel, timings: Timings, judged: Sequence[Section]) ->
 
 def _of_section(section: Section, of: str) -> list[Tile]:
     accuracy, loss = section.of_run["accuracy"], section.of_run["log_loss"]
-    low, high = accuracy.interval
+    low, high = accuracy.low, accuracy.high
     found = [
         Tile(f"{accuracy.value:.1%}", f"of the answers are right{of}", f"95 %: {100 * low:.1f} to {100 * high:.1f}"),
-        Tile(f"{loss.value:.3f}", "log-loss, nats", f"95 %: {loss.interval[0]:.3f} to {loss.interval[1]:.3f}"),
+        Tile(f"{loss.value:.3f}", "log-loss, nats", f"95 %: {loss.low:.3f} to {loss.high:.3f}"),
     ]
     if section.gain is not None:
         gain = section.gain.accuracy
         tone = "good" if section.gain.is_seen else "bad" if section.gain.is_loss else ""
-        low, high = gain.interval
+        low, high = gain.low, gain.high
         title = "points of accuracy by the relations"
         found.append(Tile(f"{100 * gain.value:+.1f}", title, f"95 %: {100 * low:+.1f} to {100 * high:+.1f}", tone))
     sure = section.calibration

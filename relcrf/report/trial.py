@@ -1,36 +1,35 @@
-"""A run on labels that are held out, beside what it is measured by: the local model and the mere frequencies."""
+"""The evaluation of a run on held-out labels, with its baselines: the local model and the label frequencies."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from relcrf import api
 from relcrf.backends.learned import LearnedModel
+from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make
 from relcrf.data.frame import Frame
 from relcrf.data.store import reading
 from relcrf.errors import DataError, UsageError
-from relcrf.evaluation.cross_validation import LOCAL, MAJORITY, Results
 from relcrf.evaluation.leaks import leaks_of
-from relcrf.evaluation.measures import Judged
 from relcrf.evaluation.named_weights import errors_on
-from relcrf.evaluation.splits import Round
+from relcrf.evaluation.predictions import LOCAL, MAJORITY, FoldPrediction, Predictions, predicted_blocks
+from relcrf.evaluation.runner import predict_fold, predict_fold_of_run, predict_frequencies
+from relcrf.evaluation.splits import Fold, labels_in
 from relcrf.evaluation.standard_errors import StandardErrors
-from relcrf.evaluation.trials import Answers, Exam, answer, by_frequency
 from relcrf.grounding.grounding import Grounding
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.report.weights import shown
 from relcrf.settings import names_of
 
 SHARES = (0.125, 0.25, 0.5)
-"""Of the labels of the training, that a learning curve learns from beside all."""
-
+"""Fractions of the training labels that a learning curve learns from, besides all."""
 
 MOST_VALUES = 20
-"""Of an attribute, whose labels are counted."""
+"""Maximum number of values of an attribute whose labels are counted separately."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +58,8 @@ class Labels:
 
 
 @dataclass(frozen=True)
-class Point:
-    """Of a learning curve: the labels that were learned from, and the mean log-loss of what is held out, in nats."""
+class CurvePoint:
+    """A point of a learning curve: the number of training labels, and the mean log-loss of the held-out ones, in nats."""
 
     labels: int
     log_loss: float
@@ -68,18 +67,18 @@ class Point:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """What a report says with data.
+    """The part of a report that needs data.
 
     Args:
-        options: the words of the command line that name the data and what is held out.
-        tables: rows of each table of the data, by its name.
-        errors: of the weights that are shown, or why there are none; None where nobody asked for them.
-        verdict: of the inference; None where nothing is held out, and so nothing was asked.
-        results: of the systems that were asked, the run among them as `system`; None likewise.
-        names: the things that each answer of the run is about, as people name them, by attribute.
-        no_local: why there is no local model beside the run; empty where there is.
-        in_words: what goes from the training to what is held out.
-        curve: by attribute; empty where nobody asked for one.
+        options: The words of the command line that name the data and what is held out.
+        tables: The number of rows of each table, by its name.
+        errors: Of the weights that are shown, or why there are none; None where they were not requested.
+        verdict: Of the inference; None where nothing is held out.
+        predictions: Of the baselines and of the run, whose name is `system`; None where nothing is held out.
+        names: The names of the test variables, by attribute.
+        no_local: Why there is no local model; empty where there is.
+        in_words: The leaks from training to test labels.
+        curve: The learning curve by attribute; empty where it was not requested.
     """
 
     options: tuple[str, ...]
@@ -89,20 +88,20 @@ class Trial:
     system: str
     unseen_keys: Mapping[str, int]
     verdict: Verdict | None = None
-    results: Results | None = None
+    predictions: Predictions | None = None
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     no_local: str = ""
     in_words: tuple[str, ...] = ()
-    curve: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    curve: Mapping[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
 
     @property
     def learned_from(self) -> int:
-        """The labels that are not held out."""
+        """The number of labels that are not held out."""
         return sum(one.known - one.held for one in self.labels)
 
     def table(self) -> Frame | None:
-        """One row a system, an attribute and a measure; None where nothing is held out."""
-        return None if self.results is None else self.results.table()
+        """Return one row per attribute, system and measure; None where nothing is held out."""
+        return None if self.predictions is None else self.predictions.table()
 
 
 def hold_trial(
@@ -115,21 +114,21 @@ def hold_trial(
     with_errors: bool = False,
     observe: Observer = silent,
 ) -> Trial:
-    """Asks a run for labels that it has not seen, and learns what it is measured by from the others.
+    """Predict labels that a run has not seen, and train its baselines on the others.
 
     Args:
-        grounding: of the run's model, see `Fit.ground`.
-        hidden: variables whose labels are asked for, shape (n_variables,), bool; None asks for nothing.
-        options: see `Trial`.
-        with_curve: learn again from some `SHARES` of the labels.
-        with_errors: find the standard errors of the weights that a report shows, which may take longer than learning.
+        grounding: Of the run's model, see `Fit.ground`.
+        hidden: The variables whose labels are held out, shape (n_variables,), bool; None holds nothing out.
+        options: See `Trial`.
+        with_curve: Train again on some `SHARES` of the labels.
+        with_errors: Compute the standard errors of the weights that a report shows, which may take longer than learning.
 
     Raises:
-        UsageError, DataError: where the run does not fit the data.
+        UsageError, DataError: The run does not fit the data.
     """
     learned = fit.learned
-    labelled = (grounding.states >= 0) & ~grounding.latent
-    held = np.zeros_like(labelled) if hidden is None else labelled & hidden
+    labelled = labels_in(grounding)
+    fold = Fold.of("held out", np.zeros_like(labelled) if hidden is None else labelled & hidden)
     dataset = grounding.bound.dataset
     counts = {}
     for table in dataset.tables.values():
@@ -138,23 +137,23 @@ def hold_trial(
     trial = Trial(
         options,
         {name: int(row[0]) for name, row in counts.items() if row},
-        _labels(grounding, labelled, held),
+        _labels(grounding, fold),
         _errors(learned, grounding, hidden) if with_errors else None,
         learned.backend,
         learned.unseen_keys(learned.placed(grounding)),
     )
-    return _asked(trial, fit, grounding, held, labelled, with_curve, observe) if held.any() else trial
+    if not fold.n:
+        return trial
+    return _with_predictions(trial, fit, grounding, fold, with_curve=with_curve, observe=observe)
 
 
-def _labels(grounding: Grounding, labelled: np.ndarray, held: np.ndarray) -> tuple[Labels, ...]:
-    found = []
-    for block in grounding.blocks:
-        if block.is_latent:
-            continue
+def _labels(grounding: Grounding, fold: Fold) -> tuple[Labels, ...]:
+    found, labelled = [], labels_in(grounding)
+    for block in predicted_blocks(grounding):
         own = slice(block.start, block.start + block.count)
         counts = np.bincount(grounding.states[own][labelled[own]], minlength=len(block.values))
         values = dict(zip(block.values, counts.tolist(), strict=True))
-        found.append(Labels(block.name, block.count, int(counts.sum()), int(held[own].sum()), values))
+        found.append(Labels(block.name, block.count, int(counts.sum()), int(fold.test[own].sum()), values))
     return tuple(found)
 
 
@@ -165,75 +164,55 @@ def _errors(learned: LearnedModel, grounding: Grounding, hidden: np.ndarray | No
         return error.diagnostics[0].message
 
 
-def _asked(
-    trial: Trial,
-    fit: api.Fit,
-    grounding: Grounding,
-    held: np.ndarray,
-    labelled: np.ndarray,
-    with_curve: bool,
-    observe: Observer,
+def _with_predictions(
+    trial: Trial, fit: api.Fit, grounding: Grounding, fold: Fold, *, with_curve: bool, observe: Observer
 ) -> Trial:
-    """The trial with its answers."""
-    one = Round("held out", held, np.zeros_like(held))
-    found = api.predict(fit, grounding, hidden=held, observe=observe)
-    own = _of_run(found, grounding, one, {each.name: each.known - each.held for each in trial.labels})
-    answers = {fit.learned.backend: own}
-    no_local = "no label is left to learn from: all are held out"
-    if trial.learned_from:
-        exam = Exam.of(grounding, [one])
-        answers = {MAJORITY: by_frequency(exam, one), **answers}
-        no_local = ""
-        if fit.learned.backend != LOCAL:
+    """Return the trial with the predictions of the run and of the baselines."""
+    learned, labelled = fit.learned, labels_in(grounding)
+    own, inferred = predict_fold_of_run(learned, grounding, fold, observe)
+    by_system, no_local = {learned.backend: [own]}, "no label is left to learn from: all are held out"
+    curve: list[tuple[int, FoldPrediction]] = []
+    if fold.train(labelled).any():
+        baselines, no_local = {MAJORITY: [predict_frequencies(grounding, fold)]}, ""
+        if learned.backend != LOCAL:
             try:
-                local, _ = answer(exam, one, make(LOCAL, **_shared(fit.learned)))
-                answers = {MAJORITY: answers[MAJORITY], LOCAL: local, fit.learned.backend: own}
+                local = make(LOCAL, **_shared(learned))
+                baselines[LOCAL] = [predict_fold(training_problem(grounding), fold, local)[0]]
             except (UsageError, DataError) as error:
                 no_local = error.diagnostics[0].message
-    names = {name: tuple(grounding.labels(variables).tolist()) for name, variables in own.variables.items()}
+        by_system = {**baselines, **by_system}
+        curve = [*_curve(learned, grounding, fold), (trial.learned_from, own)] if with_curve else []
+    predictions = Predictions.of(grounding, [fold], by_system)
+    blocks = [block for block in predictions.blocks if block.name in predictions.attributes]
     return replace(
         trial,
-        verdict=found.verdict,
-        results=Results({name: [said] for name, said in answers.items()}, grounding.component),
-        names=names,
+        verdict=inferred.verdict,
+        predictions=predictions,
+        names={b.name: tuple(grounding.labels(own.variables[b.among(own.variables)]).tolist()) for b in blocks},
         no_local=no_local,
-        in_words=leaks_of(grounding, [one]).sentences,
-        curve=_curve(fit.learned, grounding, one, own, labelled) if with_curve and trial.learned_from else {},
+        in_words=leaks_of(grounding, [fold]).sentences,
+        curve={
+            b.name: tuple(CurvePoint(n, -one.of_block(b).score().log_likelihood) for n, one in curve)
+            for b in blocks
+            if curve
+        },
     )
 
 
 def _shared(learned: LearnedModel) -> dict[str, object]:
-    """The settings of the run that the local model has, too: it is to differ by the relations alone."""
+    """Return the settings of the run that the local model has, too, so that it differs by the relations alone."""
     return {name: value for name, value in learned.settings.items() if name in names_of(backend_class(LOCAL))}
 
 
-def _of_run(found: api.Prediction, grounding: Grounding, one: Round, labels: Mapping[str, int]) -> Answers:
-    variables, judged = {}, {}
-    for name in found.attributes:
-        queries = found.variables(name)
-        asked = one.held[queries]
-        if asked.any():
-            variables[name] = queries[asked]
-            judged[name] = Judged(found.probabilities(name)[asked], grounding.states[queries[asked]])
-    return Answers(one.name, variables, judged, labels, 0.0, found.seconds, found.verdict.is_good)
-
-
-def _curve(
-    learned: LearnedModel, grounding: Grounding, one: Round, own: Answers, labelled: np.ndarray
-) -> dict[str, tuple[Point, ...]]:
-    """The run's backend on some of the labels; the last point is the run."""
-    system = make(learned.backend, **learned.settings)
-    training = np.flatnonzero(labelled & ~one.held)
-    order = np.random.default_rng(0).permutation(training)
-    said = []
+def _curve(learned: LearnedModel, grounding: Grounding, fold: Fold) -> Iterator[tuple[int, FoldPrediction]]:
+    """Train the run's backend on some of the labels; yield their number and the predictions."""
+    system = learned.system()
+    problem = training_problem(grounding, with_candidates=system.chooses)
+    train = np.flatnonzero(fold.train(labels_in(grounding)))
+    order = np.random.default_rng(0).permutation(train)
     for share in SHARES:
-        unused = np.zeros_like(one.held)
-        unused[order[round(share * len(order)) :]] = True
-        part = replace(one, unused=unused)
-        if round(share * len(order)):
-            exam = Exam.of(grounding, [part], with_candidates=system.chooses)
-            said.append(answer(exam, part, system)[0])
-    return {
-        name: tuple(Point(each.learned_from, each.judged[name].measures()["log_loss"]) for each in (*said, own))
-        for name in own.judged
-    }
+        n = round(share * len(order))
+        excluded = np.zeros_like(fold.test)
+        excluded[order[n:]] = True
+        if n:
+            yield n, predict_fold(problem, replace(fold, excluded=excluded), system)[0]

@@ -35,7 +35,7 @@ def test_it_learns_and_predicts(web, model, backend):
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
     assert (probabilities >= 0).all()
     assert found.inferred.verdict.is_good
-    (fold, *_) = model.evaluate(web, "school", backend)
+    (fold, *_) = model.evaluate(web, "school", backend).predictions.fold_scores(backend)
     assert fold.scores["Page.category"].accuracy > 0.4, "chance is 0.2"
 
 

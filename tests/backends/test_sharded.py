@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import relcrf
-from relcrf import api, training
-from relcrf.backends import sharded
+from relcrf import api
+from relcrf.backends import pieces, sharded
 from relcrf.backends.base import Monitor
 from relcrf.execution.pool import PoolExecutor
 from relcrf.execution.serial import SerialExecutor
@@ -68,7 +68,7 @@ def test_there_are_several_shards(grounding, tmp_path):
 def test_a_graph_beyond_the_memory_is_taken_in_pieces(grounding, monkeypatch):
     model, ground = grounding
     seen = []
-    monkeypatch.setattr(training, "shard", lambda *args: seen.append(args) or sharded.shard(*args))
+    monkeypatch.setattr(pieces, "shard", lambda *args: seen.append(args) or sharded.shard(*args))
     api.fit(model, ground, "local")
     assert not seen
     monkeypatch.setattr(ground.bound.dataset.store, "n_bytes", 1000)

@@ -31,7 +31,7 @@ def test_a_table_and_a_plot(relcrf_, chain, tmp_path):
     code, out, err = relcrf_(*ask, "--hide", "0.3")
     assert code == 0, err
     assert "pseudo *" in out and "E302" in out
-    assert "MiB" in out and "least log-loss" in err and "draws of the labels" in err
+    assert "MiB" in out and "least log-loss" in err and "bootstrap over labels" in err
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 

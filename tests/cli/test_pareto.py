@@ -129,7 +129,7 @@ def test_nothing_held_out_has_a_label(relcrf_, tmp_path):
     )
     ask = ("pareto", model, "--data", tmp_path, "--price", "0")
     code, _, err = relcrf_(*ask, "--split", "part", "--hold", "new")
-    assert (code, err.count("error[")) == (2, 1) and "E319" in err, err
+    assert (code, err.count("error[")) == (3, 1) and "E226" in err, err
 
 
 def test_matplotlib_that_is_missing(relcrf_, fields, tmp_path, monkeypatch):

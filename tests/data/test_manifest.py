@@ -6,7 +6,7 @@ import pytest
 from tables import write_tables
 
 import relcrf
-from relcrf.data.splits import ColumnSplit, FoldSplit, HideSplit
+from relcrf.data.splits import SplitPlan
 from relcrf.errors import DataError
 
 PAGES = [{"id": f"p{k}", "label": "xy"[k % 2], "school": f"s{k % 3}"} for k in range(6)]
@@ -62,16 +62,16 @@ def test_one_file_may_be_two_tables(folder):
 def test_without_tables_the_folder_is_read(folder):
     data = dataset(folder, "[split]\nfolds = 3\nseed = 7\n")
     assert sorted(data.tables) == ["links", "pages"]
-    assert data.split == FoldSplit(3, 7)
+    assert data.split == SplitPlan("folds", folds=3, seed=7)
 
 
 @pytest.mark.parametrize(
     ("text", "plan"),
     [
-        ('column = "school"', ColumnSplit("school")),
-        ('column = "school"\nhold = ["s1"]', ColumnSplit("school", ("s1",))),
-        ("hide = 0.1", HideSplit(0.1)),
-        ("hide = 0.25\nseed = 3", HideSplit(0.25, 3)),
+        ('column = "school"', SplitPlan("column", "school")),
+        ('column = "school"\nhold = ["s1"]', SplitPlan("column", "school", hold=("s1",))),
+        ("hide = 0.1", SplitPlan("hide", fraction=0.1)),
+        ("hide = 0.25\nseed = 3", SplitPlan("hide", fraction=0.25, seed=3)),
     ],
 )
 def test_splits(folder, text, plan):

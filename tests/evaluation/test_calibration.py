@@ -7,7 +7,7 @@ import relcrf
 from relcrf import api
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.calibration import SCALES
-from relcrf.evaluation.held_out import HeldOut
+from relcrf.evaluation.splits import random_folds
 from relcrf.resources import shipped
 
 
@@ -48,12 +48,12 @@ def test_the_scale_is_that_of_a_search_by_hand(web):
     fit = api.fit(model, grounding, "local", l2=0.01, calibrate=3)
     problem = api.training_problem(grounding)
     total = np.zeros(len(SCALES))
-    for held in HeldOut.folds(problem, 3, 0):
-        part = api.fit(model, grounding, "local", l2=0.01, hidden=held.variables)
+    for fold in random_folds(problem, 3, 0):
+        part = api.fit(model, grounding, "local", l2=0.01, hidden=fold.test)
         for k, scale in enumerate(SCALES):
             part.learned.vectors["weights"][:] *= scale
-            found = api.predict(part, grounding, hidden=held.variables)
-            total[k] += held.n * found.score(among=held.variables).log_likelihood
+            found = api.predict(part, grounding, hidden=fold.test)
+            total[k] += fold.n * found.score(among=fold.test).log_likelihood
             part.learned.vectors["weights"][:] /= scale
     assert fit.summary["calibration"] == SCALES[total.argmax()]
 

@@ -13,9 +13,8 @@ from relcrf.backends.base import Monitor
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import make
 from relcrf.errors import UsageError
-from relcrf.evaluation.comparison import compare
-from relcrf.evaluation.cross_validation import cross_validate
-from relcrf.evaluation.exact_judge import JOINT_BITS, MOST_VARIABLES, draw, exactness
+from relcrf.evaluation.evaluations import compare, evaluate
+from relcrf.evaluation.exactness import JOINT_BITS, MOST_VARIABLES, draw_parts, exactness
 from relcrf.graph.adjacency import neighbours
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.inference.enumeration import Enumeration
@@ -51,14 +50,14 @@ def found(grounding):
 
 
 def test_the_same_as_cross_validation(grounding, found):
-    other = cross_validate(grounding, ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
+    other = evaluate(grounding, ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
     for name in ("majority", "local", "ess"):
-        for one, two in zip(found.results.answers[name], other.results.answers[name], strict=True):
-            np.testing.assert_allclose(one.judged[NAME].probabilities, two.judged[NAME].probabilities, atol=1e-9)
+        for one, two in zip(found.predictions.by_system[name], other.predictions.by_system[name], strict=True):
+            np.testing.assert_allclose(one.probabilities, two.probabilities, atol=1e-9)
 
 
 def test_a_row_each(found):
-    whole = found.as_dict()
+    whole = {**found.as_dict(), **found.resources_as_dict()}
     assert list(whole["backends"]) == ["local", "ess", "pseudo"]
     of = whole["attributes"][NAME]
     losses = {name: of["backends"][name]["log_loss"]["value"] for name in whole["backends"]}
@@ -80,14 +79,14 @@ def test_who_refuses_has_a_row():
     r = pd.DataFrame({"a": range(29), "b": range(1, 30)})
     grounding = relcrf.parse(THREES).ground(relcrf.Dataset({"e": e, "r": r}))
     found = compare(grounding, ["ess", "pseudo"], "random", jobs=2)
-    assert found.outcomes["ess"].problem.code == "E302"
-    assert found.outcomes["ess"].status.startswith("E302: backend 'ess' takes factors over at most two")
-    assert found.outcomes["pseudo"].status == "converged" and found.best("E.d") == "pseudo"
-    assert set(found.results.answers) == {"majority", "pseudo"}
-    whole = found.as_dict()["backends"]["ess"]
+    assert found.results["ess"].problem.code == "E302"
+    assert found.results["ess"].status.startswith("E302: backend 'ess' takes factors over at most two")
+    assert found.results["pseudo"].status == "converged" and found.predictions.best("E.d") == "pseudo"
+    assert set(found.predictions.systems) == {"majority", "pseudo"}
+    whole = found.resources_as_dict()["backends"]["ess"]
     assert whole["error"]["code"] == "E302" and whole["seconds_learn"] is None
     nobody = compare(grounding, ["ess"], "random")
-    assert nobody.best("E.d") == "majority"
+    assert nobody.predictions.best("E.d") == "majority"
 
 
 def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
@@ -105,10 +104,10 @@ def test_who_dies_or_takes_too_long_has_a_row(grounding, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     found = compare(grounding, ["dying", "local"], "random", jobs=2, limit=600.0, parts=0)
-    assert found.outcomes["dying"].problem.code == "E355" and "died" in found.outcomes["dying"].status
-    assert found.outcomes["local"].status == "converged"
+    assert found.results["dying"].problem.code == "E355" and "died" in found.results["dying"].status
+    assert found.results["local"].status == "converged"
     found = compare(grounding, ["endless"], "random", limit=1.0, parts=0)
-    assert found.outcomes["endless"].status == "E355: backend 'endless' was stopped after 1 seconds"
+    assert found.results["endless"].status == "E355: backend 'endless' was stopped after 1 seconds"
     sys.modules.pop("strangers", None)
 
 
@@ -126,7 +125,7 @@ def problem(grounding):
 
 
 def test_parts_are_small_connected_and_apart(problem):
-    chosen, parts = draw(problem, 6, 0)
+    chosen, parts = draw_parts(problem, 6, 0)
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
     assert parts >= 3 and not (chosen & ~labelled).any()
     roles = np.where(chosen, Role.FREE, Role.CLAMPED).astype(np.int8)
@@ -134,9 +133,9 @@ def test_parts_are_small_connected_and_apart(problem):
     sizes = component_sizes(graph)
     assert len(sizes) == parts and max(sizes) <= MOST_VARIABLES
     assert max(sizes) * np.log2(5) <= JOINT_BITS
-    other, _ = draw(problem, 6, 1)
+    other, _ = draw_parts(problem, 6, 1)
     assert not np.array_equal(chosen, other)
-    np.testing.assert_array_equal(chosen, draw(problem, 6, 0)[0])
+    np.testing.assert_array_equal(chosen, draw_parts(problem, 6, 0)[0])
 
 
 def component_sizes(graph):
@@ -152,7 +151,7 @@ def test_the_judge_is_right(problem, backend):
     """Against enumeration of one part, by hand."""
     system = make(backend)
     learned = system.fit(problem, Monitor())
-    chosen, parts = draw(problem, 1, 3)
+    chosen, parts = draw_parts(problem, 1, 3)
     assert parts == 1 and chosen.sum() >= 4
     found = exactness(system, learned, problem, chosen, parts)
     labelled = (problem.roles == Role.FREE) & (problem.states >= 0)
@@ -177,7 +176,7 @@ def test_repeated_rows_have_a_part_each():
     reading.columns = ["m", "s", "value"]
     grounding = model.ground(relcrf.Dataset({"moment": moments, "reading": reading}))
     problem = training_problem(grounding)
-    chosen, parts = draw(problem, 20, 0)
+    chosen, parts = draw_parts(problem, 20, 0)
     assert parts == 6
     assert np.count_nonzero(chosen.reshape(6, 30), axis=1).max() <= JOINT_BITS / np.log2(5)
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from relcrf.evaluation.cross_validation import Results
 from relcrf.evaluation.intervals import Clusters, effective, over_folds, percentiles
-from relcrf.evaluation.measures import Judged
-from relcrf.evaluation.trials import Answers
+from relcrf.evaluation.measures import ScoredLabels
+from relcrf.evaluation.predictions import FoldPrediction, Predictions
+from relcrf.grounding.variables import VariableBlock
 
 
 def test_clusters_are_wider_than_labels():
@@ -61,9 +61,11 @@ def test_a_calibration_error_lies_in_its_interval():
     for low in np.arange(0.5, 1.0, 0.1):
         own = np.flatnonzero((confidence >= low) & (confidence < low + 0.1))
         truth[own[: round(float((1 - confidence[own]).sum()))]] = 1
-    judged = Judged(np.column_stack((confidence, 1 - confidence)), truth)
-    said = Answers("1", {"a": np.arange(200)}, {"a": judged}, {"a": 200}, 0.0, 0.0, converged=True)
-    found = Results({"s": [said]}, np.arange(200)).figures("s", "a")["calibration_error"]
-    assert 0.0 <= found.interval[0] <= found.value <= found.interval[1] < 0.1
-    draws = [judged.measures(w)["calibration_error"] for w in Clusters(np.arange(200), "labels").resampled()]
+    scored = ScoredLabels(np.column_stack((confidence, 1 - confidence)), truth)
+    block = VariableBlock("a", None, 0, 200, ("x", "y"), (), ())
+    said = FoldPrediction("1", np.arange(200), np.arange(0, 402, 2), scored.probabilities.ravel(), truth)
+    predictions = Predictions((block,), np.arange(200), np.array([[200]]), {"s": [said]})
+    found = predictions.estimates("s", "a")["calibration_error"]
+    assert 0.0 <= found.low <= found.value <= found.high < 0.1
+    draws = [scored.measures(w)["calibration_error"] for w in Clusters(np.arange(200), "labels").resampled()]
     assert np.quantile(draws, 0.025) > found.value

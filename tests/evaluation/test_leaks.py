@@ -5,9 +5,8 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.data.splits import read_protocol
 from relcrf.evaluation.leaks import Crossing, SharedKeys, leaks_of
-from relcrf.evaluation.splits import Round, rounds_of
+from relcrf.evaluation.splits import Fold, folds_of
 
 MODEL = """
 domain D = { red, blue }
@@ -30,7 +29,7 @@ def ground(colours, words, near):
 def held(grounding, *variables):
     mask = np.zeros(len(grounding.states), dtype=bool)
     mask[list(variables)] = True
-    return Round("1", mask, np.zeros_like(mask))
+    return Fold("1", mask, np.zeros_like(mask))
 
 
 def test_what_crosses_is_counted():
@@ -49,30 +48,30 @@ def test_what_crosses_is_counted():
 def test_what_is_not_used_joins_nothing():
     grounding = ground(["red", "blue", "red"], ["a"] * 3, [(0, 1), (1, 2)])
     one = held(grounding, 1)
-    one.unused[2] = True
+    one.excluded[2] = True
     assert leaks_of(grounding, [one]).crossings == (Crossing("near", 1, 1),)
 
 
 def test_components_are_inductive():
     near = [(2 * k, 2 * k + 1) for k in range(10)]
     grounding = ground(["red", "blue"] * 10, ["a"] * 20, near)
-    found = leaks_of(grounding, rounds_of(grounding, read_protocol("component", 5)))
+    found = leaks_of(grounding, folds_of(grounding, "component,folds=5"))
     assert found.crossings == (Crossing("near", 10, 0),)
     assert not found.transductive and found.beside == 0 and "inductive" in found.sentences[0]
-    mixed = leaks_of(grounding, rounds_of(grounding, read_protocol("random", 5)))
+    mixed = leaks_of(grounding, folds_of(grounding, "random,folds=5"))
     assert mixed.transductive and "--split component" in mixed.sentences[1]
 
 
 def test_what_nothing_joins_is_told():
     grounding = ground(["red", "blue"] * 4, ["a"] * 8, [(0, 0)])
-    (sentence,) = leaks_of(grounding, rounds_of(grounding, read_protocol("random", 2))).sentences
+    (sentence,) = leaks_of(grounding, folds_of(grounding, "random,folds=2")).sentences
     assert sentence.startswith("no factor joins two labels")
 
 
 def test_a_giant_component_is_told():
     near = [(k, k + 1) for k in range(12)]
     grounding = ground(["red", "blue"] * 8, ["a"] * 16, near)
-    found = leaks_of(grounding, rounds_of(grounding, read_protocol("component", 2)))
+    found = leaks_of(grounding, folds_of(grounding, "component,folds=2"))
     assert found.largest == pytest.approx(13 / 16)
     assert "81% of the labels" in found.sentences[1]
 
@@ -140,9 +139,9 @@ def test_what_candidates_may_join_is_connected():
             }
         )
     )
-    whole = rounds_of(grounding, read_protocol("component", 3))
+    whole = folds_of(grounding, "component,folds=3")
     for one in whole:
-        assert set(np.bincount(np.flatnonzero(one.held) // 3)) <= {0, 3}, "an animal is held out whole, or not at all"
+        assert set(np.bincount(np.flatnonzero(one.test) // 3)) <= {0, 3}, "an animal is held out whole, or not at all"
     found = leaks_of(grounding, whole)
     assert not found.transductive and found.beside == 0 and found.largest == pytest.approx(3 / 21)
     mixed = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])

@@ -1,10 +1,12 @@
 """Measures beside scikit-learn's, with weights and without; calibration by hand."""
 
+import math
+
 import numpy as np
 import pytest
 from sklearn import metrics
 
-from relcrf.evaluation.measures import MEASURES, Judged
+from relcrf.evaluation.measures import MEASURES, ScoredLabels, score
 
 
 def sample(k, seed, n=300):
@@ -13,16 +15,16 @@ def sample(k, seed, n=300):
     scores = rng.normal(size=(n, k)) + 1.2 * np.eye(k)[truth]
     scores = np.round(scores, 1)  # ties
     probabilities = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-    return Judged(probabilities, truth), rng.integers(4, size=n).astype(float)
+    return ScoredLabels(probabilities, truth), rng.integers(4, size=n).astype(float)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_as_scikit_learn(k, weighted):
-    judged, weights = sample(k, k)
+    scored, weights = sample(k, k)
     given = weights if weighted else None
-    found = judged.measures(given)
-    p, y = judged.probabilities, judged.truth
+    found = scored.measures(given)
+    p, y = scored.probabilities, scored.truth
     chosen = p.argmax(axis=1)
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(y, chosen, sample_weight=given))
     assert found["log_loss"] == pytest.approx(metrics.log_loss(y, p, sample_weight=given))
@@ -40,10 +42,10 @@ def test_as_scikit_learn(k, weighted):
 
 
 def test_weights_are_repetitions():
-    judged, weights = sample(3, 0)
+    scored, weights = sample(3, 0)
     times = weights.astype(int)
-    repeated = Judged(np.repeat(judged.probabilities, times, axis=0), np.repeat(judged.truth, times))
-    found, wanted = judged.measures(weights), repeated.measures()
+    repeated = ScoredLabels(np.repeat(scored.probabilities, times, axis=0), np.repeat(scored.truth, times))
+    found, wanted = scored.measures(weights), repeated.measures()
     assert {name: found[name] for name in MEASURES if name != "pr_auc"} == pytest.approx(
         {name: wanted[name] for name in MEASURES if name != "pr_auc"}
     )
@@ -51,15 +53,26 @@ def test_weights_are_repetitions():
 
 def test_calibration_error_by_hand():
     p = np.array([0.55, 0.55, 0.92, 0.94, 1.0])
-    judged = Judged(np.column_stack([1 - p, p]), np.array([1, 0, 1, 1, 0]))
+    scored = ScoredLabels(np.column_stack([1 - p, p]), np.array([1, 0, 1, 1, 0]))
     # the bins from .5 to .6 and from .9 on, of two and three
     wanted = (abs(1.1 - 1) + abs(2.86 - 2)) / 5
-    assert judged.measures()["calibration_error"] == pytest.approx(wanted)
+    assert scored.measures()["calibration_error"] == pytest.approx(wanted)
 
 
 def test_what_is_not_defined():
-    one = Judged(np.array([[0.9, 0.1]]), np.array([0])).measures()
+    one = ScoredLabels(np.array([[0.9, 0.1]]), np.array([0])).measures()
     assert np.isnan(one["roc_auc"]) and np.isnan(one["pr_auc"]) and one["accuracy"] == 1.0
-    nothing = Judged(np.empty((0, 2)), np.empty(0, dtype=int)).measures()
+    nothing = ScoredLabels(np.empty((0, 2)), np.empty(0, dtype=int)).measures()
     assert all(np.isnan(value) for value in nothing.values())
-    assert np.isfinite(Judged(np.array([[1.0, 0.0]]), np.array([1])).measures()["log_loss"])
+    assert np.isfinite(ScoredLabels(np.array([[1.0, 0.0]]), np.array([1])).measures()["log_loss"])
+
+
+def test_score():
+    found = score(np.array([[0.7, 0.3], [0.4, 0.6], [0.5, 0.5]]), np.array([0, 0, 1]))
+    assert found.accuracy == pytest.approx(1 / 3)
+    assert found.log_likelihood == pytest.approx((math.log(0.7) + math.log(0.4) + math.log(0.5)) / 3)
+    assert found.n == 3
+
+
+def test_an_impossible_truth_does_not_hide_the_rest():
+    assert math.isfinite(score(np.array([[1.0, 0.0]]), np.array([1])).log_likelihood)

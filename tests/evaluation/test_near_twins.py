@@ -9,7 +9,7 @@ from relcrf.evaluation import near_twins
 from relcrf.evaluation.leaks import leaks_of
 from relcrf.evaluation.near_twins import near_pairs
 from relcrf.evaluation.own_evidence import OwnEvidence
-from relcrf.evaluation.splits import Round
+from relcrf.evaluation.splits import Fold
 
 MODEL = """
 domain D = {{ x, y }}
@@ -123,13 +123,13 @@ def test_the_report_tells_of_near_duplicates():
     words = [first, first[:-1], second, np.append(second, 99), third, third]
     grounding = ground(WORDS, words=words, labels=["x", "x", "y", "x", "x", "y"])
     held = np.array([False, True, False, True, False, True])
-    found = leaks_of(grounding, [Round("1", held, np.zeros(6, dtype=bool))])
+    found = leaks_of(grounding, [Fold("1", held, np.zeros(6, dtype=bool))])
     assert (found.distinctive, found.twins, found.alike) == (3, 1, 0)
     assert (found.near, found.near_alike) == (2, 1), "a twin is not counted again"
     assert any(
         "2 of 3 held-out things are nearly the same as one in the training (1 with" in s for s in found.sentences
     )
     apart = leaks_of(
-        grounding, [Round("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]
+        grounding, [Fold("1", np.array([True, True, False, False, False, False]), np.zeros(6, dtype=bool))]
     )
     assert (apart.near, apart.twins) == (0, 0), "those that are near are held out together"

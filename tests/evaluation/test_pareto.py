@@ -11,9 +11,10 @@ import pytest
 import relcrf
 from relcrf import api
 from relcrf.backends.base import Monitor
-from relcrf.backends.problems import asking_problem, training_problem
+from relcrf.backends.problems import training_problem
 from relcrf.errors import UsageError
-from relcrf.evaluation.pareto import Fold, Front, Point, systems, unbeaten
+from relcrf.evaluation.pareto import Front, PricePoint, systems, unbeaten
+from relcrf.evaluation.splits import Fold
 from relcrf.resources import shipped
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "datasets"))
@@ -31,17 +32,18 @@ def fields():
     model = relcrf.load(shipped("models", "random_field.rcrf"))
     grounding = model.ground(relcrf.Dataset(random_fields.tables(rows, answered=True)))
     late = np.arange(240)[:, None] >= 120
-    return model, grounding, ((rows.statuses == random_fields.OUTPUT) & late).ravel()
+    hidden = ((rows.statuses == random_fields.OUTPUT) & late).ravel()
+    return model, grounding, hidden & (grounding.states >= 0)
 
 
 @pytest.fixture(scope="module")
 def front(fields):
     _, grounding, hidden = fields
-    return api.pareto(grounding, PRICES, hidden=hidden, **SETTINGS)
+    return api.pareto(grounding, PRICES, [Fold.of("late", hidden)], **SETTINGS)
 
 
 def point(loss, messages):
-    return Point("evidence", 0.0, loss, 0.5, -1.0, 1, 1, messages, 1, 1, 1, 0.0, 0.0)
+    return PricePoint("evidence", 0.0, loss, 0.5, -1.0, 1, 1, messages, 1, 1, 1, 0.0, 0.0)
 
 
 def test_dearer_messages_are_fewer(front):
@@ -83,10 +85,10 @@ def test_each_fit_goes_on_from_the_one_before(fields, front):
         def step(self, stage, state, max_iterations):
             self.seen.append(stage)
 
-    api.pareto(grounding, (0.0, 3e-3), hidden=hidden, watch=Stages, **SETTINGS)
+    api.pareto(grounding, (0.0, 3e-3), [Fold.of("late", hidden)], watch=Stages, **SETTINGS)
     assert list(stages) == ["gates evidence, price 0", "gates evidence, price 0.003"]
     assert [("likelihood" in seen) for seen in stages.values()] == [True, False]
-    (cold,) = api.pareto(grounding, (3e-3,), hidden=hidden, **SETTINGS).points
+    (cold,) = api.pareto(grounding, (3e-3,), [Fold.of("late", hidden)], **SETTINGS).points
     warm = next(one for one in front.points if one.price == 3e-3)
     assert warm.loss + 3e-3 * warm.messages_each < 1.1 * (cold.loss + 3e-3 * cold.messages_each)
     assert warm.messages_each < 27.0, "gates that cheap messages have opened wide close all the same"
@@ -95,7 +97,7 @@ def test_each_fit_goes_on_from_the_one_before(fields, front):
 def test_hidden_labels_are_not_learned_from(fields):
     _, grounding, hidden = fields
     turned = replace(grounding, states=np.where(hidden & (grounding.states >= 0), 0, grounding.states))
-    one, other = (api.pareto(g, (1e-3,), hidden=hidden, **SETTINGS).points[0] for g in (grounding, turned))
+    one, other = (api.pareto(g, (1e-3,), [Fold.of("late", hidden)], **SETTINGS).points[0] for g in (grounding, turned))
     assert (one.messages, one.open_factors) == (other.messages, other.open_factors)
     assert one.loss != other.loss
 
@@ -103,8 +105,10 @@ def test_hidden_labels_are_not_learned_from(fields):
 def test_folds_are_pooled(fields):
     _, grounding, hidden = fields
     first = hidden & (np.arange(len(hidden)) % 20 < 10)
-    parts = [api.pareto(grounding, (1e-3,), hidden=one, **SETTINGS).points[0] for one in (first, hidden & ~first)]
-    (both,) = api.pareto(grounding, (1e-3,), hidden=np.stack([first, hidden & ~first]), **SETTINGS).points
+    parts = [
+        api.pareto(grounding, (1e-3,), [Fold.of("1", one)], **SETTINGS).points[0] for one in (first, hidden & ~first)
+    ]
+    (both,) = api.pareto(grounding, (1e-3,), [Fold.of("1", first), Fold.of("2", hidden & ~first)], **SETTINGS).points
     assert both.n == parts[0].n + parts[1].n == int(hidden[grounding.states >= 0].sum())
     assert both.messages == sum(part.messages for part in parts)
     assert both.loss == pytest.approx(sum(part.loss * part.n for part in parts) / both.n)
@@ -112,7 +116,7 @@ def test_folds_are_pooled(fields):
 
 def test_gates_that_are_none_have_one_point(fields):
     _, grounding, hidden = fields
-    (one,) = api.pareto(grounding, PRICES, hidden=hidden, gates="none", **SETTINGS).points
+    (one,) = api.pareto(grounding, PRICES, [Fold.of("late", hidden)], gates="none", **SETTINGS).points
     assert (one.gates, one.price, one.open_share) == ("none", 0.0, 1.0)
 
 
@@ -130,9 +134,11 @@ def test_ctrl_c_gives_what_there_is(fields):
             raise KeyboardInterrupt
         return Monitor()
 
-    found = api.pareto(grounding, (0.0, 1e-3, 3e-3), hidden=hidden, watch=watch, **SETTINGS)
+    found = api.pareto(grounding, (0.0, 1e-3, 3e-3), [Fold.of("late", hidden)], watch=watch, **SETTINGS)
     assert found.interrupted and [one.price for one in found.points] == [0.0, 1e-3]
-    assert api.pareto(grounding, (3e-3,), hidden=hidden, watch=watch, **SETTINGS) == Front((), interrupted=True)
+    assert api.pareto(grounding, (3e-3,), [Fold.of("late", hidden)], watch=watch, **SETTINGS) == Front(
+        (), interrupted=True
+    )
 
 
 def test_what_cannot_be_swept(fields):
@@ -145,14 +151,15 @@ def test_what_cannot_be_swept(fields):
     with pytest.raises(UsageError, match=r"E319.*among the settings"):
         systems("gated", (0.0,), {"price": 1.0})
     with pytest.raises(UsageError, match=r"E319.*has a label"):
-        api.pareto(grounding, (0.0,), hidden=hidden & (grounding.states < 0))
+        api.pareto(grounding, (0.0,), [Fold.of("late", np.zeros_like(hidden))])
 
 
 def test_gates_that_were_open_beyond_doubt_close_all_the_same(fields):
     _, grounding, hidden = fields
-    fold = Fold(training_problem(grounding, hidden), asking_problem(grounding, hidden))
+    fold, problem = Fold.of("late", hidden), training_problem(grounding)
+    learning = fold.learning(problem)
     (cheap,), (dear,) = (systems("gated", (price,), SETTINGS) for price in (0.0, 3e-3))
-    start = dict(cheap.fit(fold.learning, Monitor()).vectors)
+    start = dict(cheap.fit(learning, Monitor()).vectors)
     start["gates"] = np.where(start["gates"] == start["gates"].max(), 30.0, 0.0)
-    found = dear.infer(fold.asking, dear.fit(fold.learning, Monitor(), start).vectors)
+    found = dear.infer(fold.querying(problem), dear.fit(learning, Monitor(), start).vectors)
     assert found.messages < 0.8 * 27.0 * len(found.variables)

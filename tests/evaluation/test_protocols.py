@@ -5,19 +5,9 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.data.splits import (
-    ColumnSplit,
-    DrawnSplit,
-    FoldSplit,
-    GroupSplit,
-    HideSplit,
-    ShareSplit,
-    TimeSplit,
-    read_hidden,
-    read_protocol,
-)
+from relcrf.data.splits import EVERY, SplitPlan, read_hidden, read_split
 from relcrf.errors import DataError, UsageError
-from relcrf.evaluation.splits import rounds_of, split_by
+from relcrf.evaluation.splits import folds_of, split_by
 
 MODEL = """
 domain D = { red, blue }
@@ -56,34 +46,34 @@ def block(grounding, name):
 @pytest.mark.parametrize(
     ("text", "folds", "plan"),
     [
-        ("random", None, DrawnSplit("random", 5, 3)),
-        ("component", 4, DrawnSplit("component", 4, 3)),
-        ("snowball", None, DrawnSplit("snowball", 5, 3)),
-        ("by=Page.university", None, GroupSplit("Page.university", None, 3)),
-        ("by = university", 4, GroupSplit("university", 4, 3)),
-        ("time=year", None, TimeSplit("year", 5)),
-        ("time=year", 2, TimeSplit("year", 2)),
-        ("school", None, ColumnSplit("school")),
-        ("folds=10", None, FoldSplit(10)),
-        ("hide=0.1,seed=7", None, HideSplit(0.1, 7)),
+        ("random", None, SplitPlan("random", folds=5, seed=3)),
+        ("component", 4, SplitPlan("component", folds=4, seed=3)),
+        ("snowball", None, SplitPlan("snowball", folds=5, seed=3)),
+        ("by=Page.university", None, SplitPlan("column", "Page.university", seed=3)),
+        ("by = university", 4, SplitPlan("column", "university", folds=4, seed=3)),
+        ("time=year", None, SplitPlan("time", "year", folds=5, seed=3)),
+        ("time=year", 2, SplitPlan("time", "year", folds=2, seed=3)),
+        ("school", None, SplitPlan("column", "school", seed=3)),
+        ("folds=10", None, SplitPlan("folds", folds=10, seed=3)),
+        ("hide=0.1,seed=7", None, SplitPlan("hide", fraction=0.1, seed=7)),
     ],
 )
-def test_what_a_protocol_is(text, folds, plan):
-    assert read_protocol(text, folds, 3) == plan
+def test_what_a_split_is(text, folds, plan):
+    assert read_split(text, folds, 3) == plan
 
 
 @pytest.mark.parametrize(
     ("text", "folds"),
     [("by=", None), ("time=", None), ("random=5", None), ("folds=5", 4), ("random", 1), ("page=3", None)],
 )
-def test_what_is_no_protocol(text, folds):
+def test_what_is_not_a_split(text, folds):
     with pytest.raises(UsageError, match="E349"):
-        read_protocol(text, folds)
+        read_split(text, folds)
 
 
 def test_what_hide_takes():
-    assert read_hidden("0.1", 2) == ShareSplit(0.1, None, 2)
-    assert read_hidden("Likes = 0.25") == ShareSplit(0.25, "Likes")
+    assert read_hidden("0.1", 2) == SplitPlan("hide", fraction=0.1, attribute=EVERY, seed=2)
+    assert read_hidden("Likes = 0.25") == SplitPlan("hide", fraction=0.25, attribute="Likes")
     for text in ("all", "1", "0", "=0.1", "nan"):
         with pytest.raises(UsageError, match="E349"):
             read_hidden(text)
@@ -91,98 +81,98 @@ def test_what_hide_takes():
 
 @pytest.mark.parametrize("text", ["random", "snowball", "component"])
 def test_every_label_is_held_out_once(grounding, text):
-    rounds = rounds_of(grounding, read_protocol(text, 3))
+    rounds = folds_of(grounding, read_split(text, 3))
     labelled = grounding.states >= 0
     assert len(rounds) == 3
-    np.testing.assert_array_equal(np.sum([one.held for one in rounds], axis=0), labelled)
-    sizes = [int(one.held.sum()) for one in rounds]
+    np.testing.assert_array_equal(np.sum([one.test for one in rounds], axis=0), labelled)
+    sizes = [int(one.test.sum()) for one in rounds]
     assert max(sizes) - min(sizes) <= 5
-    assert not any(one.unused.any() for one in rounds)
+    assert not any(one.excluded.any() for one in rounds)
 
 
 def test_components_stay_whole(grounding):
-    split = split_by(grounding, DrawnSplit("component", 3))
+    split = split_by(grounding, "component,folds=3")
     colours = block(grounding, "E.colour")
     for chain in np.split(split.fold[colours], 10):
         assert len(set(chain)) == 1
 
 
 def test_links_are_hidden_and_no_links_as_often(grounding):
-    (one,) = rounds_of(grounding, read_hidden("Likes=0.2"))
+    (one,) = folds_of(grounding, read_hidden("Likes=0.2"))
     likes = block(grounding, "Likes")
-    assert not np.delete(one.held, likes).any()
+    assert not np.delete(one.test, likes).any()
     for state in (0, 1):
         of_state = grounding.states[likes] == state
-        assert one.held[likes][of_state].mean() == pytest.approx(0.2)
-    (every,) = rounds_of(grounding, read_hidden("0.2"))
-    assert every.held[block(grounding, "E.colour")].any()
+        assert one.test[likes][of_state].mean() == pytest.approx(0.2)
+    (every,) = folds_of(grounding, read_hidden("0.2"))
+    assert every.test[block(grounding, "E.colour")].any()
 
 
 def test_by_the_column_of_one_entity_the_others_stay_in_training(grounding):
-    rounds = rounds_of(grounding, read_protocol("by=E.town"))
+    rounds = folds_of(grounding, read_split("by=E.town"))
     assert [one.name for one in rounds] == ["t0", "t1", "t2", "t3"]
-    assert not any(one.held[block(grounding, "F.shade")].any() for one in rounds)
-    assert rounds[0].held[block(grounding, "Likes")].sum() == 15 * 3  # of a tuple the thing at its argument
-    assert len(rounds_of(grounding, read_protocol("by=E.town", 2))) == 2
+    assert not any(one.test[block(grounding, "F.shade")].any() for one in rounds)
+    assert rounds[0].test[block(grounding, "Likes")].sum() == 15 * 3  # of a tuple the thing at its argument
+    assert len(folds_of(grounding, read_split("by=E.town", 2))) == 2
     with pytest.raises(DataError, match="E212"):
-        rounds_of(grounding, read_protocol("by=town"))  # F has none
+        folds_of(grounding, read_split("by=town"))  # F has none
 
 
 @pytest.mark.parametrize("column", ["E.year", "E.day"])
 def test_the_past_tells_the_future(grounding, column):
-    rounds = rounds_of(grounding, TimeSplit(column, 3))
+    rounds = folds_of(grounding, f"folds=3,time={column}")
     colours, others = block(grounding, "E.colour"), block(grounding, "F.shade")
     labelled = grounding.states >= 0
     assert len(rounds) == 3
     for number, one in enumerate(rounds):
         when = np.arange(60)
-        held, unused = one.held[colours], one.unused[colours]
+        held, unused = one.test[colours], one.excluded[colours]
         training = labelled[colours] & ~held & ~unused
         assert when[training].max() < when[held].min()
         assert not unused.any() or when[held].max() < when[unused].min()
-        assert not one.held[others].any() and not one.unused[others].any()
+        assert not one.test[others].any() and not one.excluded[others].any()
         assert unused.any() == (number < 2)
     assert rounds[-1].name.startswith(("2004", "2026-02"))
 
 
 def test_repeats_are_other_divisions(grounding):
-    rounds = rounds_of(grounding, read_protocol("random", 2), repeats=2)
+    rounds = folds_of(grounding, "random,folds=2,repeats=2")
     assert [one.name for one in rounds] == ["1.1", "1.2", "2.1", "2.2"]
-    assert not np.array_equal(rounds[0].held, rounds[2].held)
-    for plan in (TimeSplit("E.year", 2), GroupSplit("E.town")):
+    assert not np.array_equal(rounds[0].test, rounds[2].test)
+    for plan in ("repeats=2,folds=2,time=E.year", "repeats=2,by=E.town"):
         with pytest.raises(UsageError, match="E352"):
-            rounds_of(grounding, plan, repeats=2)
+            folds_of(grounding, plan)
 
 
 @pytest.mark.parametrize(
     ("plan", "code"),
     [
-        (DrawnSplit("component", 400), "E352"),
-        (DrawnSplit("random", 1000), "E352"),
-        (DrawnSplit("snowball", 1000), "E352"),
-        (GroupSplit("E.town", 5), "E352"),
-        (TimeSplit("E.year", 5), "E352"),
-        (TimeSplit("E.town", 2), "E352"),
-        (TimeSplit("F.year", 2), "E212"),
-        (GroupSplit("Near.year"), "E212"),
-        (ShareSplit(0.001), "E226"),
+        ("component,folds=400", "E352"),
+        ("random,folds=1000", "E352"),
+        ("snowball,folds=1000", "E352"),
+        ("folds=5,by=E.town", "E352"),
+        ("folds=5,time=E.year", "E352"),
+        ("folds=2,time=E.town", "E352"),
+        ("folds=2,time=F.year", "E212"),
+        ("by=Near.year", "E212"),
+        ("hide=0.001,of=*", "E226"),
     ],
 )
 def test_what_cannot_be_divided(grounding, plan, code):
     with pytest.raises(DataError, match=code):
-        rounds_of(grounding, plan)
+        folds_of(grounding, plan)
 
 
 def test_of_one_label_no_folds_are_made():
     model = relcrf.parse("entity E { predict d : bool } template t(e: E) over e.d")
     one = model.ground(relcrf.Dataset({"e": {"id": [1, 2], "d": [True, None]}}))
     with pytest.raises(DataError, match="label more things"):
-        rounds_of(one, DrawnSplit("random", 2))
+        folds_of(one, "random,folds=2")
 
 
 def test_an_attribute_that_is_not_predicted(grounding):
     with pytest.raises(UsageError, match="E310"):
-        rounds_of(grounding, ShareSplit(0.1, "Colours"))
+        folds_of(grounding, "hide=0.1,of=Colours")
 
 
 def test_labels_without_a_time():
@@ -190,7 +180,7 @@ def test_labels_without_a_time():
     data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", "x"], "year": ["2001", None, "2003"]})
     grounding = model.ground(relcrf.Dataset({"e": data}))
     with pytest.raises(DataError, match=r"E352.*1 labels have no time"):
-        rounds_of(grounding, TimeSplit("year", 2))
+        folds_of(grounding, "folds=2,time=year")
 
 
 def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
@@ -198,7 +188,7 @@ def test_a_group_with_all_labels_leaves_nothing_to_learn_from():
     data = pd.DataFrame({"id": [1, 2, 3], "d": ["x", "y", None], "part": ["a", "a", "b"]})
     grounding = model.ground(relcrf.Dataset({"e": data}))
     with pytest.raises(DataError, match="E226"):
-        rounds_of(grounding, ColumnSplit("part"))
+        folds_of(grounding, "part")
 
 
 def test_nothing_predicted_is_about_that_thing():
@@ -207,4 +197,4 @@ def test_nothing_predicted_is_about_that_thing():
     )
     data = {"e": pd.DataFrame({"id": [1, 2], "d": ["x", "y"]}), "f": pd.DataFrame({"id": [1], "size": [1]})}
     with pytest.raises(DataError, match="E342"):
-        rounds_of(model.ground(relcrf.Dataset(data)), GroupSplit("F.size"))
+        folds_of(model.ground(relcrf.Dataset(data)), "by=F.size")

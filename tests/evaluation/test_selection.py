@@ -9,7 +9,7 @@ from tables import small_web
 import relcrf
 from relcrf import api
 from relcrf.errors import DataError, UsageError
-from relcrf.evaluation.held_out import HeldOut
+from relcrf.evaluation.splits import random_fold
 from relcrf.resources import shipped
 
 
@@ -25,7 +25,7 @@ def test_the_best_is_what_a_search_by_hand_finds(web):
     found = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, seed=3)
     assert not found.whole
     assert found.n == round(0.2 * (grounding.states >= 0).sum())
-    held = HeldOut.at_random(api.training_problem(grounding), 0.2, 3).variables
+    held = random_fold(api.training_problem(grounding), 0.2, 3).test
     for trial in found.trials:
         fit = api.fit(model, grounding, "ess", hidden=held, **trial.settings)
         score = api.predict(fit, grounding, hidden=held).score(among=held)
@@ -63,7 +63,7 @@ def test_whole_components_are_held_out_where_there_are_many():
     grid = {"l2": (0.1, 10.0), "least_share": (0.0, 0.5)}
     found = api.select(grounding, "ess", grid, hold=0.25)
     assert found.whole and found.n == 10 * 3 and len(found.trials) == 4
-    held = HeldOut.at_random(api.training_problem(grounding), 0.25, 0).variables
+    held = random_fold(api.training_problem(grounding), 0.25, 0).test
     again = api.select(grounding, "ess", grid, held=held)
     assert again.whole and [t.log_likelihood for t in again.trials] == [t.log_likelihood for t in found.trials]
     for trial in found.trials:

@@ -14,7 +14,7 @@ from traits import TEXT, traits_world
 import relcrf
 from relcrf import api
 from relcrf.errors import UsageError
-from relcrf.evaluation.learned_graph import Edge, LearnedGraph, Node, learned_graph, require_edges
+from relcrf.evaluation.learned_graph import Edge, KeyNode, LearnedGraph, learned_graph, require_edges
 from relcrf.printable import printable
 from relcrf.report import graph_files, network, node_places
 from relcrf.report.node_places import places
@@ -37,7 +37,7 @@ def graph_of(names, pairs, weights, kind="has"):
         Edge(a, b, "t", abs(w), w, None)
         for (a, b), w in sorted(zip(pairs, weights, strict=True), key=lambda each: -abs(each[1]))
     )
-    return LearnedGraph(tuple(Node(kind, name) for name in names), edges)
+    return LearnedGraph(tuple(KeyNode(kind, name) for name in names), edges)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +77,8 @@ def test_it_is_what_was_chosen(traits):
 
 def test_tables_have_a_strength_and_no_sign():
     text = (
-        "domain Node = open\nentity Row\npredict relation value(r: Row, n: Node) : 1..3\n"
-        "candidates edge(r: Row, s: Node, t: Node) where s < t over value(r, s), value(r, t) per s, t\n"
+        "domain KeyNode = open\nentity Row\npredict relation value(r: Row, n: KeyNode) : 1..3\n"
+        "candidates edge(r: Row, s: KeyNode, t: KeyNode) where s < t over value(r, s), value(r, t) per s, t\n"
     )
     model, values = relcrf.parse(text), np.random.default_rng(0).integers(1, 4, 60).tolist()
     data = {
@@ -88,7 +88,7 @@ def test_tables_have_a_strength_and_no_sign():
     grounding = model.ground(relcrf.Dataset(data)).with_chosen({"edge": (("a", "c"), ("b", "c"))})
     learned = api.fit(model, grounding, "pseudo").learned
     found = learned_graph(learned)
-    assert found.nodes == tuple(Node("value", name) for name in "acb")
+    assert found.nodes == tuple(KeyNode("value", name) for name in "acb")
     norms = np.linalg.norm(learned.layout.matrix(learned.vectors["weights"], 0), axis=1)
     assert {(e.first, e.second, e.strength) for e in found.edges} == {(0, 1, norms[0]), (2, 1, norms[1])}
     assert {(e.weight, e.gain) for e in found.edges} == {(None, None)}

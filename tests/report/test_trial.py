@@ -15,7 +15,7 @@ from relcrf import api
 from relcrf.backends import checkpoints, run_folder
 from relcrf.cli.options import HoldOptions
 from relcrf.evaluation.intervals import Clusters
-from relcrf.evaluation.measures import Judged
+from relcrf.evaluation.measures import ScoredLabels
 from relcrf.report import page
 from relcrf.report.calibration import calibration
 from relcrf.report.confusion import MOST_STATES, confusion
@@ -78,8 +78,8 @@ def test_a_trial_asks_as_predict_does(run, web, trial):
     grounding = fit.ground(relcrf.Dataset(web))
     held = hidden_labels(grounding, HELD)
     score = api.predict(fit, grounding, hidden=held).score(among=held)
-    assert list(trial.results.answers) == ["majority", "local", "ess"]
-    figures = trial.results.figures("ess", "Page.category")
+    assert list(trial.predictions.systems) == ["majority", "local", "ess"]
+    figures = trial.predictions.estimates("ess", "Page.category")
     assert figures["accuracy"].value == pytest.approx(score.accuracy)
     assert figures["log_loss"].value == pytest.approx(-score.log_likelihood)
     (labels,) = trial.labels
@@ -100,13 +100,13 @@ def test_the_report_with_data(run, trial):
         *made.plots
     }
     assert len(made.plots) == html.count("svg") == html.count("figure")
-    figures = trial.results.figures("ess", "Page.category")
+    figures = trial.predictions.estimates("ess", "Page.category")
     cells = html.text("td")
     assert f"{figures['accuracy'].value:.3f}" in cells and f"{figures['roc_auc'].value:.3f}" in cells
-    low, high = figures["accuracy"].interval
+    low, high = figures["accuracy"].low, figures["accuracy"].high
     assert f"[{low:.3f}, {high:.3f}]" in html.text("small")
     assert f"{figures['accuracy'].value:.1%}" in html.text("strong")
-    gain = trial.results.differences("ess", "local", "Page.category")["accuracy"].value
+    gain = trial.predictions.differences("ess", "local", "Page.category")["accuracy"].value
     (sentence,) = [text for text in html.text("p") if "against the local model" in text]
     assert f"accuracy by {100 * gain:+.1f} (95 %:" in sentence
     assert "standard error" in html.text("th") and "Surest mistakes" in html.text("h4")
@@ -160,7 +160,7 @@ def test_labels_that_training_saw_are_told(place, web):
 
 def test_all_labels_held_out(run, web):
     found = tried(run, web, held=("school", ["s0", "s1", "s2"]))
-    assert list(found.results.answers) == ["ess"]
+    assert list(found.predictions.systems) == ["ess"]
     made = page.report(run, found)
     Page(made.html).require_closed()
     assert [text for text in made.warnings if "no local model" in text]
@@ -169,7 +169,7 @@ def test_all_labels_held_out(run, web):
 def test_a_local_run_has_no_gain(place, web):
     run = trained(place / "alone", relcrf.load(shipped("models", "webkb.rcrf")), web, "local")
     found = tried(run, web)
-    assert list(found.results.answers) == ["majority", "local"]
+    assert list(found.predictions.systems) == ["majority", "local"]
     made = page.report(run, found)
     assert "against the local model" not in made.html and not [text for text in made.warnings if "no local" in text]
 
@@ -195,7 +195,7 @@ def test_many_states_are_pairs():
     k = MOST_STATES + 1
     truth = rng.integers(k, size=500)
     probabilities = rng.dirichlet(np.ones(k), size=500)
-    found = confusion(Judged(probabilities, truth), [f"v{s}" for s in range(k)], [str(n) for n in range(500)])
+    found = confusion(ScoredLabels(probabilities, truth), [f"v{s}" for s in range(k)], [str(n) for n in range(500)])
     modes = probabilities.argmax(axis=1)
     counts = {
         (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
@@ -204,7 +204,7 @@ def test_many_states_are_pairs():
     assert all(counts[pair.truth, pair.answer] == pair.count for pair in found.pairs)
     surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
     assert found.mistakes[0].name == str(surest)
-    few = confusion(Judged(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
+    few = confusion(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
     modes = probabilities[:, :2].argmax(axis=1)
     assert few.lines[0].answers == tuple(int(((truth % 2 == 0) & (modes == m)).sum()) for m in range(2))
     assert few.lines[1].recall == pytest.approx((modes[truth % 2 == 1] == 1).mean())
@@ -218,7 +218,7 @@ def test_many_states_are_pairs():
 def test_advice_on_calibration(said, happens, words):
     n = 600
     truth = (np.arange(n) >= happens * n).astype(np.int64)
-    judged = Judged(np.tile([said, 1 - said], (n, 1)), truth)
+    judged = ScoredLabels(np.tile([said, 1 - said], (n, 1)), truth)
     found = calibration("E.d", judged, Clusters.of_items(np.arange(n), np.arange(n)))
     assert words in found.advice and ("--calibrate 5" in found.advice) == (said != happens)
     assert f"{said:.1%}" in found.advice and f"{happens:.1%}" in found.advice

@@ -10,12 +10,12 @@ from tables import small_web
 import relcrf
 from relcrf import api
 from relcrf.backends import ess
-from relcrf.data.splits import read_hidden, read_protocol
+from relcrf.backends.problems import training_problem
 from relcrf.errors import UsageError
-from relcrf.evaluation.cross_validation import cross_validate
+from relcrf.evaluation.evaluations import evaluate
 from relcrf.evaluation.intervals import over_folds
-from relcrf.evaluation.splits import rounds_of
-from relcrf.evaluation.trials import Exam, answer, by_frequency
+from relcrf.evaluation.runner import predict_fold, predict_frequencies
+from relcrf.evaluation.splits import folds_of
 from relcrf.graph.reduction import Role
 from relcrf.resources import shipped
 
@@ -30,48 +30,48 @@ def web(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(web):
-    return cross_validate(web[1], ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
+    return evaluate(web[1], ["ess"], "by=Page.school", settings={"ess": {"l2": 0.5}})
 
 
 def test_figures_are_those_of_fits_by_hand(web, found):
     model, grounding = web
-    assert list(found.results.answers) == ["majority", "local", "ess"]
+    assert found.predictions.systems == ("majority", "local", "ess")
     right, log_loss, n = 0.0, 0.0, 0
-    for one, said in zip(found.rounds, found.results.answers["ess"], strict=True):
-        fit = api.fit(model, grounding, "ess", hidden=one.held, l2=0.5)
-        predicted = api.predict(fit, grounding, hidden=one.held)
-        score = predicted.score(among=one.held)
+    for one, said in zip(found.folds, found.predictions.by_fold("ess", NAME), strict=True):
+        fit = api.fit(model, grounding, "ess", hidden=one.test, l2=0.5)
+        predicted = api.predict(fit, grounding, hidden=one.test)
+        score = predicted.score(among=one.test)
         n, right, log_loss = n + score.n, right + score.n * score.accuracy, log_loss - score.n * score.log_likelihood
-        among = np.isin(predicted.variables(), said.variables[NAME])
-        np.testing.assert_allclose(said.judged[NAME].probabilities, predicted.probabilities()[among])
-        assert said.learned_from == 48 - score.n
-    figures = found.results.figures("ess", NAME)
+        among = one.test[predicted.variables()]
+        np.testing.assert_allclose(said.probabilities, predicted.probabilities()[among])
+        assert one.train(grounding.states >= 0).sum() == 48 - score.n
+    figures = found.predictions.estimates("ess", NAME)
     assert (figures["accuracy"].value, figures["log_loss"].value) == pytest.approx((right / n, log_loss / n))
     assert figures["log_loss"].spread > 0
     for figure in (figures["accuracy"], figures["log_loss"], figures["roc_auc"]):
-        assert figure.interval[0] <= figure.value <= figure.interval[1]
+        assert figure.low <= figure.value <= figure.high
 
 
 def test_the_gain_is_that_of_each_label(found):
-    results = found.results
+    results = found.predictions
     gain = results.differences("ess", "local", NAME)["log_loss"]
-    figures = {name: results.figures(name, NAME)["log_loss"] for name in ("ess", "local")}
+    figures = {name: results.estimates(name, NAME)["log_loss"] for name in ("ess", "local")}
     assert gain.value == pytest.approx(figures["ess"].value - figures["local"].value)
-    assert gain.value < 0 and gain.interval[0] < gain.value < gain.interval[1]
-    assert gain.interval[1] - gain.interval[0] < np.diff(figures["ess"].interval) + np.diff(figures["local"].interval)
+    assert gain.value < 0 and gain.low < gain.value < gain.high
+    assert gain.high - gain.low < sum(one.high - one.low for one in figures.values())
     rounds = [
-        float((one.judged[NAME].of_items["log_loss"] - two.judged[NAME].of_items["log_loss"]).mean())
-        for one, two in zip(results.answers["ess"], results.answers["local"], strict=True)
+        float((one.of_items["log_loss"] - two.of_items["log_loss"]).mean())
+        for one, two in zip(results.by_fold("ess", NAME), results.by_fold("local", NAME), strict=True)
     ]
     assert np.mean(gain.over_folds) == pytest.approx(np.mean(rounds))
 
 
 def test_ranks_are_compared_within_a_round(found):
-    results = found.results
-    rounds = [(len(one.judged[NAME].truth), one.judged[NAME].measures()["roc_auc"]) for one in results.answers["ess"]]
+    results = found.predictions
+    rounds = [(len(one.truth), one.measures()["roc_auc"]) for one in results.by_fold("ess", NAME)]
     wanted = sum(n * value for n, value in rounds) / sum(n for n, _ in rounds)
-    assert results.figures("ess", NAME)["roc_auc"].value == pytest.approx(wanted)
-    assert results.figures("majority", NAME)["roc_auc"].value == 0.5
+    assert results.estimates("ess", NAME)["roc_auc"].value == pytest.approx(wanted)
+    assert results.estimates("majority", NAME)["roc_auc"].value == 0.5
 
 
 def test_labels_are_counted_by_attribute():
@@ -82,33 +82,29 @@ def test_labels_are_counted_by_attribute():
         "domain D = { x, y } domain B = { u, v } entity E { predict d : D predict b : B }\n"
         "template d(e: E) over e.d template b(e: E) over e.b template both(e: E) over e.d, e.b"
     )
-    results = cross_validate(model.ground(relcrf.Dataset({"e": table})), ["local"], "folds=5").results
-    one, majority = results.answers["local"], results.answers["majority"]
-    for each in one:
-        assert each.labels == {name: 60 - len(judged.truth) for name, judged in each.judged.items()}
-    gaps = [
-        float((a.judged["E.d"].of_items["log_loss"] - b.judged["E.d"].of_items["log_loss"]).mean())
-        for a, b in zip(one, majority, strict=True)
-    ]
+    results = evaluate(model.ground(relcrf.Dataset({"e": table})), ["local"], "folds=5").predictions
+    one, majority = (results.by_fold(name, "E.d") for name in ("local", "majority"))
+    assert results.n_train[:, 0].tolist() == [60 - len(each.truth) for each in one]
+    gaps = [float((a.of_items["log_loss"] - b.of_items["log_loss"]).mean()) for a, b in zip(one, majority, strict=True)]
     low, high = over_folds(gaps, 12 / 48)
     assert results.differences("local", "majority", "E.d")["log_loss"].over_folds == pytest.approx((low, high))
 
 
 def test_the_majority_counts_what_is_learned_from(web):
     _, grounding = web
-    exam = Exam.of(grounding, rounds_of(grounding, read_protocol("random", 3)))
-    said = by_frequency(exam, exam.rounds[0])
-    known = grounding.states[(grounding.states >= 0) & ~exam.rounds[0].held]
+    fold = folds_of(grounding, "random,folds=3")[0]
+    said = predict_frequencies(grounding, fold)
+    known = grounding.states[(grounding.states >= 0) & ~fold.test]
     wanted = np.bincount(known, minlength=5) + 1
-    np.testing.assert_allclose(said.judged[NAME].probabilities[0], wanted / wanted.sum())
+    np.testing.assert_allclose(said.probabilities[:5], wanted / wanted.sum())
 
 
 def test_hidden_labels_are_not_learned_from(web):
     _, grounding = web
-    rounds = rounds_of(grounding, read_protocol("random", 3))
-    turned = replace(grounding, states=np.where(rounds[0].held, 0, grounding.states))
+    fold = folds_of(grounding, "random,folds=3")[0]
+    turned = replace(grounding, states=np.where(fold.test, 0, grounding.states))
     system = ess.EssBackend()
-    said = [answer(Exam.of(g, rounds), rounds[0], system)[0].judged[NAME] for g in (grounding, turned)]
+    said = [predict_fold(training_problem(g), fold, system)[0] for g in (grounding, turned)]
     np.testing.assert_array_equal(said[0].probabilities, said[1].probabilities)
     assert not np.array_equal(said[0].truth, said[1].truth)
 
@@ -122,13 +118,13 @@ def test_the_future_is_not_there():
     keys = [f"k{k:02d}" for k in range(40)]
     e = pd.DataFrame({"id": keys, "d": ["x", "x", "y", "y"] * 10, "t": range(40)})
     grounding = model.ground(relcrf.Dataset({"e": e, "next": pd.DataFrame({"a": keys[:-1], "b": keys[1:]})}))
-    first = rounds_of(grounding, read_protocol("time=t", 3))[0]
-    exam = Exam.of(grounding, [first])
-    assert (exam.learning(first).roles[20:] == Role.ABSENT).all()
-    assert (exam.asking(first).roles == np.repeat([Role.CLAMPED, Role.FREE, Role.ABSENT], [10, 10, 20])).all()
+    first = folds_of(grounding, "folds=3,time=t")[0]
+    problem = training_problem(grounding)
+    assert (first.learning(problem).roles[20:] == Role.ABSENT).all()
+    assert (first.querying(problem).roles == np.repeat([Role.CLAMPED, Role.FREE, Role.ABSENT], [10, 10, 20])).all()
     later = np.arange(40) >= 20
     turned = replace(grounding, states=np.where(later, 1 - grounding.states, grounding.states))
-    said = [answer(Exam.of(g, [first]), first, ess.EssBackend())[0].judged["E.d"] for g in (grounding, turned)]
+    said = [predict_fold(training_problem(g), first, ess.EssBackend())[0] for g in (grounding, turned)]
     np.testing.assert_array_equal(said[0].probabilities, said[1].probabilities)
 
 
@@ -145,23 +141,23 @@ def test_rounds_that_are_there_are_not_asked_for_again(web, tmp_path, monkeypatc
 
     monkeypatch.setattr(ess.EssBackend, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        cross_validate(grounding, ["ess"], "random", folder=out)
+        evaluate(grounding, ["ess"], "random", folder=out)
     assert len(list(out.glob("ess/round-*"))) == 2 and len(list(out.glob("local/round-*"))) == 5
-    found = cross_validate(grounding, ["ess"], "random", folder=out)
-    assert (found.found, len(count)) == (7, 6)
-    whole = cross_validate(grounding, ["ess"], "random")
-    for one, other in zip(found.results.answers["ess"], whole.results.answers["ess"], strict=True):
-        np.testing.assert_array_equal(one.judged[NAME].probabilities, other.judged[NAME].probabilities)
-        np.testing.assert_array_equal(one.judged[NAME].truth, other.judged[NAME].truth)
-        assert (one.round, one.learned_from, one.converged) == (other.round, other.learned_from, other.converged)
+    found = evaluate(grounding, ["ess"], "random", folder=out)
+    assert (found.n_loaded, len(count)) == (7, 6)
+    whole = evaluate(grounding, ["ess"], "random")
+    for one, other in zip(found.predictions.by_system["ess"], whole.predictions.by_system["ess"], strict=True):
+        for name in ("variables", "state_start", "probabilities", "truth"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+        assert (one.fold, one.converged) == (other.fold, other.converged)
 
 
 def test_tables_of_predictions(web, tmp_path):
     _, grounding = web
-    found = cross_validate(grounding, [], "by=school", folder=tmp_path)
+    found = evaluate(grounding, [], "by=school", folder=tmp_path)
     table = pd.read_csv(tmp_path / "local" / "round-01" / f"{NAME}.csv")
     assert list(table.columns[:3]) == ["variable", "truth", "predicted"] and table.columns[-1] == "id"
-    assert len(table) == len(found.results.answers["local"][0].judged[NAME].truth)
+    assert len(table) == len(found.predictions.by_system["local"][0].truth)
     np.testing.assert_allclose(table.filter(like="p_").sum(axis=1), 1.0)
     block = grounding.blocks[0]
     assert list(table["id"]) == list(grounding.arguments(block)[0][table["variable"]])
@@ -172,7 +168,7 @@ def test_tables_of_predictions(web, tmp_path):
 def test_answers_of_something_else(web, tmp_path, harm):
     _, grounding = web
     split, chosen = "folds=2", {}
-    cross_validate(grounding, [], split, folder=tmp_path)
+    evaluate(grounding, [], split, folder=tmp_path)
     if harm == "settings":
         chosen = {"local": {"l2": 3.0}}
     elif harm == "split":
@@ -182,7 +178,7 @@ def test_answers_of_something_else(web, tmp_path, harm):
     else:
         (tmp_path / "local" / "round-01" / f"{NAME}.csv").write_text("variable,truth\n1\n")
     with pytest.raises(UsageError, match="E353"):
-        cross_validate(grounding, [], split, folder=tmp_path, settings=chosen)
+        evaluate(grounding, [], split, folder=tmp_path, settings=chosen)
 
 
 def test_links_are_predicted():
@@ -200,17 +196,17 @@ def test_links_are_predicted():
     both = pd.DataFrame(knows + [(y, x) for x, y in knows], columns=["x", "y"])
     data = {"p": pd.DataFrame({"id": range(24), "town": town}), "knows": both}
     grounding = model.ground(relcrf.Dataset(data))
-    found = cross_validate(grounding, ["ess"], read_hidden("Knows=0.2"))
-    figures = {name: found.results.figures(name, "Knows") for name in found.results.answers}
+    found = evaluate(grounding, ["ess"], "hide=0.2,of=Knows")
+    figures = {name: found.predictions.estimates(name, "Knows") for name in found.predictions.systems}
     assert figures["ess"]["pr_auc"].value > figures["local"]["pr_auc"].value > figures["majority"]["pr_auc"].value + 0.2
-    assert found.leaks.transductive and found.results.clusters("Knows").what == "components"
-    table = found.results.table()
+    assert found.leaks.transductive and found.predictions.clusters("Knows").what == "components"
+    table = found.predictions.table()
     assert len(table) == 3 * 7 and set(table["attribute"]) == {"Knows"}
 
 
 def test_majority_is_no_backend(web):
     with pytest.raises(UsageError, match="E301"):
-        cross_validate(web[1], ["majority"])
+        evaluate(web[1], ["majority"])
 
 
 def test_as_a_dictionary(found):

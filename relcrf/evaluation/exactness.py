@@ -1,4 +1,4 @@
-"""How exact a system's answers are: small connected parts of a graph, for which the true marginals can be computed."""
+"""The exactness of marginals, on small connected parts of a graph for which the true ones can be computed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from relcrf.backends.base import AbstractBackend, Learned, Problem
-from relcrf.evaluation.metrics import LEAST_PROBABILITY
+from relcrf.evaluation.measures import LEAST_PROBABILITY
 from relcrf.graph.adjacency import beside, connected, neighbours
 from relcrf.graph.factor_graph import RepeatedScope
 from relcrf.graph.reduction import Role, reduce_graph
@@ -17,7 +17,7 @@ from relcrf.inference.junction_tree import JunctionTree
 from relcrf.kernels.distinct import distinct
 
 JOINT_BITS = 20.0
-"""Logarithm to base 2 of the joint states of a part, at most: as many as can be enumerated."""
+"""Maximum log2 of the joint states of a part; 2**20 can be enumerated."""
 
 MOST_VARIABLES = 16
 
@@ -27,12 +27,12 @@ MEMORY = 1 << 28
 
 @dataclass(frozen=True)
 class Exactness:
-    """How far marginals are from the true ones under the same weights.
+    """The error of marginals, compared with the true ones under the same weights.
 
     Args:
         divergence: Kullback-Leibler divergence of the system's marginals from the true ones, a mean over variables, in nats.
         largest: the largest error of a probability.
-        variables: how many were judged, in how many connected parts.
+        variables: how many were compared, in how many connected parts.
     """
 
     divergence: float
@@ -41,8 +41,8 @@ class Exactness:
     parts: int
 
 
-def draw(problem: Problem, parts: int, seed: int) -> tuple[np.ndarray, int]:
-    """Labelled variables in connected parts that do not touch each other, each of at most 2^`JOINT_BITS` joint states.
+def draw_parts(problem: Problem, parts: int, seed: int) -> tuple[np.ndarray, int]:
+    """Draw labelled variables in connected parts that do not touch each other, each of at most 2^`JOINT_BITS` joint states.
 
     Each part grows from a labelled variable over its labelled neighbours, in random order.
 
@@ -50,7 +50,7 @@ def draw(problem: Problem, parts: int, seed: int) -> tuple[np.ndarray, int]:
         problem: of learning from all labels.
 
     Returns:
-        Which variables, shape (n_variables,), bool; and how many parts there are, fewer where there is no room for more.
+        Which variables, shape (n_variables,), bool; and the number of parts, fewer where there is no room for more.
     """
     rng = np.random.default_rng(seed)
     if not parts:
@@ -95,10 +95,10 @@ def _grown(
 def exactness(
     system: AbstractBackend, learned: Learned, problem: Problem, chosen: np.ndarray, parts: int
 ) -> Exactness | None:
-    """The system's marginals of some variables, all other labels being evidence, beside those of all factors under its weights.
+    """Compare a system's marginals, all other labels being evidence, with the exact ones of all factors and its weights.
 
     Args:
-        problem: of learning from all labels. chosen, parts: of `draw`.
+        problem: of learning from all labels. chosen, parts: of `draw_parts`.
 
     Returns:
         None where the parts are too large for the truth.

@@ -1,0 +1,146 @@
+"""Files of predictions: a folder for each fold, with a table for each predicted attribute."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from relcrf.backends.base import AbstractBackend, Problem
+from relcrf.backends.provenance import fingerprint, hashes
+from relcrf.columns.growing import DAMAGED
+from relcrf.data.frame import Frame
+from relcrf.errors import Diagnostic, UsageError
+from relcrf.evaluation.predictions import FoldPrediction, predicted_blocks
+from relcrf.evaluation.splits import Fold
+from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock
+from relcrf.language.render import render
+
+FACTS = "round.json"
+
+FORMAT = 1
+
+TOLERANCE = 1e-6
+"""Maximum deviation from 1 of the sum of a variable's probabilities, which are read from text."""
+
+_FIRST = ("variable", "truth", "predicted")
+"""Columns before those of the probabilities; the keys come last."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictionFolder:
+    """One system's predictions: `FOLDER/round-01/Page.category.csv`, and `round.json` with the rest.
+
+    A fold is written under another name first, so that a folder with the right name is complete.
+
+    Args:
+        identity: The fingerprint of the model, the system and the data.
+    """
+
+    folder: Path
+    grounding: Grounding
+    identity: str
+
+    @classmethod
+    def of(cls, folder: Path, grounding: Grounding, problem: Problem, system: AbstractBackend) -> PredictionFolder:
+        """Return the folder of a system that learns from a problem."""
+        text = render(grounding.spec.flat())
+        return cls(folder, grounding, fingerprint(text, system.name, asdict(system), problem, grounding))
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"round-{number + 1:02d}"
+
+    def _identity_of(self, fold: Fold) -> str:
+        digest = hashlib.sha256(json.dumps([self.identity, fold.name]).encode())
+        digest.update(fold.test.tobytes())
+        digest.update(fold.excluded.tobytes())
+        return digest.hexdigest()
+
+    def _tested(self, fold: Fold) -> list[tuple[VariableBlock, np.ndarray]]:
+        """Return the blocks that have test labels, and which variables these are."""
+        test = np.flatnonzero(fold.test)
+        parts = [(b, test[b.among(test)]) for b in predicted_blocks(self.grounding)]
+        return [(block, variables) for block, variables in parts if len(variables)]
+
+    def save(self, number: int, fold: Fold, predicted: FoldPrediction) -> None:
+        """Write the predictions of a fold."""
+        path, tested = self._path(number), self._tested(fold)
+        partial = path.with_name(f".{path.name}.partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for block, variables in tested:
+            self._frame(block, variables, predicted).write(partial / f"{block.name}.csv")
+        facts = {
+            "format": FORMAT,
+            "identity": self._identity_of(fold),
+            "tables": hashes(partial, [f"{block.name}.csv" for block, _ in tested]),
+            "seconds_learn": predicted.seconds_learn,
+            "seconds_infer": predicted.seconds_infer,
+            "converged": predicted.converged,
+        }
+        (partial / FACTS).write_text(json.dumps(facts), encoding="utf-8")
+        os.replace(partial, path)
+
+    def load(self, number: int, fold: Fold) -> FoldPrediction | None:
+        """Read the predictions of a fold; None where there are none yet.
+
+        Raises:
+            UsageError: They are of another model, split, settings or data, or damaged (E353).
+        """
+        path = self._path(number)
+        if not path.exists():
+            return None
+        try:
+            facts = json.loads((path / FACTS).read_text(encoding="utf-8"))
+            tested = self._tested(fold)
+            learn, infer = float(facts["seconds_learn"]), float(facts["seconds_infer"])
+            _require(facts["format"] == FORMAT, "format")
+            _require(facts["identity"] == self._identity_of(fold), "identity")
+            _require(facts["tables"] == hashes(path, [f"{block.name}.csv" for block, _ in tested]), "content")
+            _require(0.0 <= learn < np.inf and 0.0 <= infer < np.inf, "seconds")
+            tables = [_read(path / f"{block.name}.csv", block, variables) for block, variables in tested]
+            found = FoldPrediction.of_tables(fold, self.grounding, tables)
+            return replace(found, seconds_learn=learn, seconds_infer=infer, converged=bool(facts["converged"]))
+        except (*DAMAGED, csv.Error):
+            message = f"'{path}' has no predictions of this model, split, settings and data"
+            hint = "name another --out, or remove that folder"
+            raise UsageError(Diagnostic("E353", message, hint=hint)) from None
+
+    def _frame(self, block: VariableBlock, variables: np.ndarray, predicted: FoldPrediction) -> Frame:
+        scored, values = predicted.of_block(block), np.asarray(block.values, dtype=object)
+        first = (variables, values[scored.truth], values[scored.modes])
+        columns: dict[str, np.ndarray] = dict(zip(_FIRST, first, strict=True))
+        columns |= {f"p_{value}": scored.probabilities[:, state] for state, value in enumerate(block.values)}
+        for name, texts in zip(block.columns, self.grounding.arguments(block), strict=True):
+            while name in columns:
+                name += "_"
+            columns[name] = texts[variables - block.start]
+        return Frame(columns)
+
+
+def _read(path: Path, block: VariableBlock, variables: np.ndarray) -> np.ndarray:
+    """Read the probabilities of a table, shape (n, n_values).
+
+    Raises:
+        ValueError: It is of other variables, or has no probabilities.
+    """
+    before, k = len(_FIRST), len(block.values)
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    _require([int(row[0]) for row in rows] == variables.tolist(), "variables")
+    table = np.array([row[before : before + k] for row in rows], dtype=np.float64).reshape(len(rows), k)
+    sums = np.abs(table.sum(axis=1) - 1.0)
+    _require(bool(((table >= 0) & (table <= 1)).all() and (sums <= TOLERANCE).all()), "probabilities")
+    return table
+
+
+def _require(expected: bool, what: str) -> None:
+    if not expected:
+        raise ValueError(f"other {what}")

@@ -1,0 +1,327 @@
+"""Predictions of held-out labels by several systems on the same folds, and the table of measures that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, astuple, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from relcrf.backends.base import Inferred
+from relcrf.columns.offsets import offsets
+from relcrf.data.frame import Frame
+from relcrf.evaluation.intervals import Clusters, Interval, debiased, over_folds, percentiles
+from relcrf.evaluation.measures import LEAST_PROBABILITY, MEASURES, RANKED, Score, ScoredLabels
+from relcrf.evaluation.splits import Fold, labels_in
+from relcrf.grounding.grounding import Grounding
+from relcrf.grounding.variables import VariableBlock
+
+MAJORITY = "majority"
+"""The baseline that predicts the frequencies of the training labels."""
+
+LOCAL = "local"
+"""The backend without relations, with which others are compared."""
+
+COMPARED = ("accuracy", "log_loss", "brier")
+"""Measures by which systems are compared: means over labels, whose differences are those of each label."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPrediction:
+    """Probabilities that one system gives to the test labels of one fold.
+
+    Args:
+        fold: The name of the fold.
+        variables: The test variables, ascending, shape (n,).
+        state_start: Where the states of each begin in `probabilities`, shape (n + 1,).
+        probabilities: Marginals, flat.
+        truth: The labels, shape (n,).
+        seconds_learn, seconds_infer: CPU seconds of all threads: the wall clock of a shared machine means little.
+        converged: Whether learning and inference did.
+    """
+
+    fold: str
+    variables: np.ndarray
+    state_start: np.ndarray
+    probabilities: np.ndarray
+    truth: np.ndarray
+    seconds_learn: float = 0.0
+    seconds_infer: float = 0.0
+    converged: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        fold: Fold,
+        inferred: Inferred,
+        states: np.ndarray,
+        seconds: tuple[float, float] = (0.0, 0.0),
+        *,
+        converged: bool = True,
+    ) -> FoldPrediction:
+        """Return the marginals of the test variables that an inference computed.
+
+        Args:
+            states: The labels, shape (n_variables,).
+            seconds: Of learning and of inference.
+            converged: Whether learning did.
+        """
+        found = inferred.only(fold.test[inferred.variables])
+        good = converged and found.verdict.is_good
+        return cls(
+            fold.name, found.variables, found.state_start, found.marginals, states[found.variables], *seconds, good
+        )
+
+    @classmethod
+    def of_tables(cls, fold: Fold, grounding: Grounding, tables: Sequence[np.ndarray]) -> FoldPrediction:
+        """Return the predictions of a fold from its probabilities, a table for each block, shape (n, n_values)."""
+        test = np.flatnonzero(fold.test)
+        start = offsets(grounding.graph.cardinality[test])
+        return cls(fold.name, test, start, np.concatenate([t.ravel() for t in tables]), grounding.states[test])
+
+    def of_block(self, block: VariableBlock) -> ScoredLabels:
+        """Return the predictions of one attribute or relation."""
+        own = block.among(self.variables)
+        table = self.probabilities[self.state_start[own.start] : self.state_start[own.stop]]
+        return ScoredLabels(table.reshape(-1, len(block.values)), self.truth[own])
+
+    def score(self) -> Score:
+        """Return accuracy and log-likelihood over all attributes together."""
+        sizes, right = np.diff(self.state_start), np.empty(len(self.truth))
+        for k in np.unique(sizes):
+            alike = np.flatnonzero(sizes == k)
+            table = self.probabilities[self.state_start[alike, None] + np.arange(k)]
+            right[alike] = table.argmax(axis=1) == self.truth[alike]
+        of_truth = np.maximum(self.probabilities[self.state_start[:-1] + self.truth], LEAST_PROBABILITY)
+        return Score(float(right.mean()), float(np.log(of_truth).mean()), len(self.truth))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """One measure of one system.
+
+    Args:
+        value: Over all test labels; of `RANKED` the mean of the folds, weighted by their sizes.
+        low, high: The 95 % bootstrap interval over components, or labels.
+        spread: The standard deviation over folds; nan of one.
+    """
+
+    value: float
+    low: float
+    high: float
+    spread: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One measure of one system less that of another, label by label.
+
+    Args:
+        low, high: The 95 % bootstrap interval over components, or labels.
+        over_folds: The interval of the mean of the folds.
+    """
+
+    value: float
+    low: float
+    high: float
+    over_folds: Interval
+
+
+@dataclass(frozen=True)
+class FoldScore:
+    """The scores of one system on one fold, by predicted attribute; CPU seconds."""
+
+    fold: str
+    backend: str
+    scores: Mapping[str, Score]
+    seconds_learn: float
+    seconds_infer: float
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """The predictions of several systems for the same folds.
+
+    Args:
+        blocks: The attributes and relations that are predicted.
+        component: The component of each variable of the ground graph, shape (n_variables,).
+        n_train: For each fold the number of training labels of each block, shape (n_folds, n_blocks).
+        by_system: By the system's name, its predictions of each fold.
+    """
+
+    blocks: tuple[VariableBlock, ...]
+    component: np.ndarray
+    n_train: np.ndarray
+    by_system: Mapping[str, Sequence[FoldPrediction]]
+
+    @classmethod
+    def of(
+        cls, grounding: Grounding, folds: Sequence[Fold], by_system: Mapping[str, Sequence[FoldPrediction]]
+    ) -> Predictions:
+        """Return the predictions of folds of a ground graph."""
+        blocks, labelled = predicted_blocks(grounding), labels_in(grounding)
+        counts = [[int(fold.train(labelled)[b.start : b.start + b.count].sum()) for b in blocks] for fold in folds]
+        return cls(blocks, grounding.component, np.array(counts), by_system)
+
+    @cached_property
+    def systems(self) -> tuple[str, ...]:
+        """The names of the systems."""
+        return tuple(self.by_system)
+
+    @cached_property
+    def attributes(self) -> tuple[str, ...]:
+        """The names of the attributes and relations that have test labels."""
+        return tuple(block.name for block in self.blocks if len(self._variables(block)))
+
+    def _block(self, attribute: str) -> VariableBlock:
+        return next(block for block in self.blocks if block.name == attribute)
+
+    def _variables(self, block: VariableBlock) -> np.ndarray:
+        first = next(iter(self.by_system.values()), ())
+        parts = [one.variables[block.among(one.variables)] for one in first]
+        return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+    def by_fold(self, system: str, attribute: str) -> list[ScoredLabels]:
+        """Return the predictions of each fold that has test labels of an attribute."""
+        parts = [one.of_block(self._block(attribute)) for one in self.by_system[system]]
+        return [part for part in parts if len(part.truth)]
+
+    def pooled(self, system: str, attribute: str) -> ScoredLabels:
+        """Return the predictions of all folds together."""
+        parts = self.by_fold(system, attribute)
+        return ScoredLabels(np.concatenate([p.probabilities for p in parts]), np.concatenate([p.truth for p in parts]))
+
+    def clusters(self, attribute: str) -> Clusters:
+        """Return what bootstrap intervals resample."""
+        return Clusters.of_items(self._variables(self._block(attribute)), self.component)
+
+    def score(self, system: str, attribute: str) -> Score:
+        """Return accuracy and log-likelihood over all folds."""
+        return self.pooled(system, attribute).score()
+
+    def fold_scores(self, system: str) -> list[FoldScore]:
+        """Return the scores of each fold."""
+        return [
+            FoldScore(
+                one.fold,
+                system,
+                {name: one.of_block(self._block(name)).score() for name in self.attributes},
+                one.seconds_learn,
+                one.seconds_infer,
+            )
+            for one in self.by_system[system]
+        ]
+
+    def estimates(self, system: str, attribute: str) -> dict[str, Estimate]:
+        """Return all measures of a system with their intervals."""
+        return self._estimates[system, attribute]
+
+    @cached_property
+    def _estimates(self) -> Mapping[tuple[str, str], dict[str, Estimate]]:
+        return {(s, a): self._estimated(s, a) for s in self.systems for a in self.attributes}
+
+    def _estimated(self, system: str, attribute: str) -> dict[str, Estimate]:
+        parts, whole = self.by_fold(system, attribute), self.pooled(system, attribute)
+        values = _together(whole, parts, np.ones(len(whole.truth)))
+        resampled = [_together(whole, parts, weights) for weights in self.clusters(attribute).resampled()]
+        of_folds = [part.measures() for part in parts]
+        out = {}
+        for name in MEASURES:
+            again = [one[name] for one in resampled]
+            interval = debiased(again, values[name]) if name == "calibration_error" else percentiles(again)
+            out[name] = Estimate(values[name], *interval, _spread([one[name] for one in of_folds]))
+        return out
+
+    def differences(self, system: str, other: str, attribute: str) -> dict[str, Difference]:
+        """Return each of `COMPARED` of a system less that of another."""
+        mine, theirs = (self.pooled(name, attribute).of_items for name in (system, other))
+        folds = [
+            (one.of_items, two.of_items)
+            for one, two in zip(self.by_fold(system, attribute), self.by_fold(other, attribute), strict=True)
+        ]
+        held = np.mean([len(one.truth) for one in self.by_fold(system, attribute)])
+        learned = float(self.n_train[:, self.blocks.index(self._block(attribute))].mean())
+        out = {}
+        for name in COMPARED:
+            gaps = mine[name] - theirs[name]
+            resampled = [float(w @ gaps / w.sum()) for w in self.clusters(attribute).resampled()]
+            of_folds = [float((one[name] - two[name]).mean()) for one, two in folds]
+            interval = over_folds(of_folds, float(held / max(learned, 1.0)))
+            out[name] = Difference(float(gaps.mean()), *percentiles(resampled), interval)
+        return out
+
+    def best(self, attribute: str) -> str:
+        """Return the system of the least log-loss; `MAJORITY` only where there is no other."""
+        losses = {name: -self.score(name, attribute).log_likelihood for name in self.systems if name != MAJORITY}
+        return min(losses, key=losses.__getitem__, default=MAJORITY)
+
+    def seconds(self, system: str) -> tuple[float, float]:
+        """Return the CPU seconds of learning and of inference, of all folds together."""
+        folds = self.by_system[system]
+        return sum(one.seconds_learn for one in folds), sum(one.seconds_infer for one in folds)
+
+    def converged(self, system: str) -> bool:
+        """Return True if learning and inference converged in every fold."""
+        return all(one.converged for one in self.by_system[system])
+
+    def table(self) -> Frame:
+        """Return one row per attribute, system and measure."""
+        rows = [
+            (attribute, system, name, *astuple(one))
+            for attribute in self.attributes
+            for system in self.systems
+            for name, one in self.estimates(system, attribute).items()
+        ]
+        names = ("attribute", "system", "measure", "value", "low", "high", "spread")
+        return Frame({name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return for JSON the measures of each attribute, of every system, and the gains over `LOCAL` and the best system."""
+        return {attribute: self._of_attribute(attribute) for attribute in self.attributes}
+
+    def _of_attribute(self, attribute: str) -> dict[str, Any]:
+        best, last = self.best(attribute), self.systems[-1]
+        measures = {system: _plain(self.estimates(system, attribute)) for system in self.systems}
+        gains = {
+            (system, other): _plain(self.differences(system, other, attribute))
+            for system in self.systems
+            for other in {best, LOCAL} & {*self.systems}
+        }
+        compared = [s for s in self.systems if LOCAL in self.systems and s not in (MAJORITY, LOCAL)]
+        return {
+            **asdict(self.score(last, attribute)),
+            "resampled": self.clusters(attribute).what,
+            "best": best,
+            "systems": measures,
+            "backends": {s: {**measures[s], "against_best": gains[s, best]} for s in self.systems},
+            "relational_gain": {s: gains[s, LOCAL] for s in compared},
+        }
+
+
+def _plain(measures: Mapping[str, Estimate] | Mapping[str, Difference]) -> dict[str, Any]:
+    return {name: asdict(one) for name, one in measures.items()}
+
+
+def predicted_blocks(grounding: Grounding) -> tuple[VariableBlock, ...]:
+    """Return the blocks whose labels can be held out: all but latent ones."""
+    return tuple(block for block in grounding.blocks if not block.is_latent)
+
+
+def _together(whole: ScoredLabels, parts: Sequence[ScoredLabels], weights: np.ndarray) -> dict[str, float]:
+    """Return the measures of all folds, whose items have weights."""
+    found = whole.measures(weights, [name for name in MEASURES if name not in RANKED])
+    ends = np.cumsum([len(part.truth) for part in parts])
+    of_parts = np.split(weights, ends[:-1])
+    ranked = [part.measures(own, RANKED) for part, own in zip(parts, of_parts, strict=True)]
+    for name in RANKED:
+        known = [(own.sum(), one[name]) for own, one in zip(of_parts, ranked, strict=True) if one[name] == one[name]]
+        total = sum(size for size, _ in known)
+        found[name] = float(sum(size * value for size, value in known) / total) if total else float("nan")
+    return {name: found[name] for name in MEASURES}
+
+
+def _spread(values: Sequence[float]) -> float:
+    known = [value for value in values if value == value]
+    return float(np.std(known, ddof=1)) if len(known) > 1 else float("nan")

@@ -63,7 +63,11 @@ class Checkpoints(Monitor):
         self.latest = _Reached(None, [], [])
         known, mine = self.folder / "identity", f"{FORMAT} {identity}"
         if known.exists() and (found := known.read_text(errors="replace")) != mine:
-            what = "another model, other settings or other data" if found.startswith(f"{FORMAT} ") else "another relcrf"
+            what = (
+                "another model, other settings or other data"
+                if found.startswith(f"{FORMAT} ")
+                else "another version of relcrf"
+            )
             message = f"the interrupted run '{folder}' is of {what}"
             raise UsageError(Diagnostic("E333", message, hint="begin anew with --force"))
         write_text(known, mine)

@@ -25,7 +25,7 @@ from relcrf.kernels import conditionals
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.threads import frozen
 from relcrf.learning.active import Acting, ActiveCandidates
-from relcrf.learning.induced import AbstractInduced
+from relcrf.learning.induced import AbstractLiteralObjective
 from relcrf.learning.literals import Literals
 
 CLAMPED_SWEEPS = 50
@@ -36,7 +36,7 @@ CLAMPED_CHANGE = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class ContrastiveDivergence(AbstractInduced):
+class ContrastiveDivergence(AbstractLiteralObjective):
     """`KL(q0 || p) - KL(qk || p)`, and `<f>_qk - <f>_q0` in the place of its gradient.
 
     That takes q0 and qk as given. They depend on the weights, and so it is not the derivative of the value, and a line search

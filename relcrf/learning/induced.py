@@ -29,7 +29,7 @@ class NodeTables:
     tables: np.ndarray
 
 
-class AbstractInduced(AbstractCandidateObjective):
+class AbstractLiteralObjective(AbstractCandidateObjective):
     """An objective whose candidates are conjunctions of literals, with a number for each literal.
 
     Args:
@@ -69,7 +69,7 @@ class AbstractInduced(AbstractCandidateObjective):
 
 
 @dataclass(frozen=True, eq=False)
-class InducedLikelihood(AbstractInduced):
+class InducedLikelihood(AbstractLiteralObjective):
     """Minus the log pseudo-likelihood of labels.
 
     Args:

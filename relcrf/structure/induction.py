@@ -16,7 +16,7 @@ from relcrf.graph.candidates import CandidateSet, KeyRelation, PairSpace, Side
 from relcrf.graph.triples import Composites, TripleSpace
 from relcrf.kernels.induction import SparseMatrix, all_products, top_products
 from relcrf.learning.histogram import Histogram
-from relcrf.learning.induced import AbstractInduced
+from relcrf.learning.induced import AbstractLiteralObjective
 from relcrf.structure.activation import AbstractActivation, Activated
 from relcrf.structure.edge_queue import EdgeQueue
 from relcrf.structure.scores import CandidateTests
@@ -55,7 +55,7 @@ class Induced(AbstractActivation):
 
     def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
         model = tests.model
-        assert isinstance(model, AbstractInduced)
+        assert isinstance(model, AbstractLiteralObjective)
         errors, signals = model.errors_and_signals(tests.point)
         joining, _ = self.best(model, tests.point, errors, signals, tests.l1)
         gradient = model.candidate_gradient(joining, errors, signals)
@@ -63,7 +63,7 @@ class Induced(AbstractActivation):
 
     def best(
         self,
-        model: AbstractInduced,
+        model: AbstractLiteralObjective,
         point: np.ndarray,
         errors: np.ndarray,
         holds: np.ndarray,
@@ -72,7 +72,7 @@ class Induced(AbstractActivation):
         """Return the candidates that are not in the model, by the size of their gradients, and these as they were estimated.
 
         Args:
-            errors, holds: see `AbstractInduced.errors_and_signals`, at the point.
+            errors, holds: see `AbstractLiteralObjective.errors_and_signals`, at the point.
             least: for each space what a gradient must be larger than.
         """
         places = [model.chosen.places(number) for number in range(len(model.spaces))]
@@ -95,7 +95,7 @@ class Induced(AbstractActivation):
         order = np.lexsort((*rows[::-1], -np.abs(gradient)))[: self.most]
         return CandidateSet(rows[:, order]), gradient[order]
 
-    def histograms(self, model: AbstractInduced, point: np.ndarray) -> dict[str, Histogram]:
+    def histograms(self, model: AbstractLiteralObjective, point: np.ndarray) -> dict[str, Histogram]:
         """Return the histograms `errors` and `signals` of all cells of a model's spaces, with what is beyond the thresholds.
 
         Args:
@@ -133,7 +133,7 @@ class Induced(AbstractActivation):
 
     def _of_triples(
         self,
-        model: AbstractInduced,
+        model: AbstractLiteralObjective,
         space: TripleSpace,
         grown: Sequence[np.ndarray],
         errors: np.ndarray,

@@ -439,7 +439,7 @@ def test_an_interrupted_training_goes_on(relcrf_, web, tmp_path, interrupted_tra
     mine = identity.read_text()
     identity.write_text(f"0 {mine.split()[1]}")
     code, _, err = relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")
-    assert (code, "is of another relcrf" in err, "E333" in err) == (2, True, True)
+    assert (code, "is of another version of relcrf" in err, "E333" in err) == (2, True, True)
     identity.write_text(mine)
     assert relcrf_("train", MODEL, "--data", web, "--out", broken, "--resume")[0] == 0
     for name in ("weights.npy", "structure.npy", "log.jsonl", "run.json"):

@@ -29,15 +29,6 @@ _TYPES: dict[Any, AttributeType] = {
 
 
 @dataclass(frozen=True)
-class _Role:
-    """A type with the role of an attribute."""
-
-    type: AttributeType
-    predicted: bool = False
-    latent: bool = False
-
-
-@dataclass(frozen=True)
 class DomainHandle:
     """A declared domain: a type of attributes, a sort of arguments, and a maker of names for its values."""
 
@@ -47,7 +38,7 @@ class DomainHandle:
         return Thing(name, self.name)
 
 
-Kind: TypeAlias = "DomainHandle | range | type | AttributeType | _Role"
+Kind: TypeAlias = "DomainHandle | range | type | AttributeType | s.AttributeDeclaration"
 """What an attribute can be: a domain, a range such as `range(1, 6)`, a Python type, `vector`, `bag(Word)`, `predict(D)`."""
 
 vector: AttributeType = Vector()
@@ -61,14 +52,14 @@ def bag(domain: DomainHandle) -> AttributeType:
     return Bag(domain.name)
 
 
-def predict(kind: Kind) -> _Role:
-    """A random attribute: observed where the data has a value, else a query."""
-    return _Role(_type(kind), predicted=True)
+def predict(kind: Kind) -> s.AttributeDeclaration:
+    """Return a random attribute without a name yet: observed where the data has a value, else a query."""
+    return s.AttributeDeclaration("", _type(kind), predicted=True)
 
 
-def latent(kind: Kind) -> _Role:
-    """A random attribute that is never observed."""
-    return _Role(_type(kind), latent=True)
+def latent(kind: Kind) -> s.AttributeDeclaration:
+    """Return a random attribute without a name yet that is never observed."""
+    return s.AttributeDeclaration("", _type(kind), latent=True)
 
 
 def _type(kind: Kind) -> AttributeType:
@@ -77,7 +68,7 @@ def _type(kind: Kind) -> AttributeType:
             return DomainType(name)
         case range():
             return DomainType(_range(kind))
-        case _Role():
+        case s.AttributeDeclaration():
             raise UsageError(Diagnostic("E346", "an attribute has one role", hint="write predict(Category)"))
         case type() if kind in _TYPES:
             return _TYPES[kind]
@@ -205,11 +196,7 @@ class ModelBuilder:
 
     def entity(self, name: str, key: str = "id", /, **attributes: Kind) -> EntityHandle:
         """A type of thing: `m.entity("Page", category=predict(Category), words=bag(Word), length=float)`."""
-        declared = []
-        for attribute, kind in attributes.items():
-            role = kind if isinstance(kind, _Role) else _Role(_type(kind))
-            declared.append(s.AttributeDeclaration(attribute, role.type, role.predicted, role.latent))
-        self._add(s.Entity(name, tuple(declared), key))
+        self._add(s.Entity(name, tuple(_attribute(*each) for each in attributes.items()), key))
         return EntityHandle(self, name)
 
     def relation(self, name: str, /, **arguments: Sort) -> RelationHandle:
@@ -354,6 +341,12 @@ class TemplateHandle:
     def weights(self, name: str) -> TemplateHandle:
         """The name of the weights: templates that name the same ones share them."""
         return self.options(weights=name)
+
+
+def _attribute(name: str, kind: Kind) -> s.AttributeDeclaration:
+    if isinstance(kind, s.AttributeDeclaration):
+        return replace(kind, name=name)
+    return s.AttributeDeclaration(name, _type(kind))
 
 
 def _parameters(arguments: dict[str, Sort]) -> tuple[s.Parameter, ...]:

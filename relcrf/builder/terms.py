@@ -190,12 +190,8 @@ def refused(message: str, hint: str) -> UsageError:
 
 
 def joined(terms: Iterable[Plain]) -> e.Expression | None:
-    """The conjunction of some conditions; None of none."""
-    found: e.Expression | None = None
-    for term in terms:
-        node = node_of(term)
-        found = node if found is None else e.Connective("and", found, node)
-    return found
+    """Return the conjunction of some conditions; None of none."""
+    return e.conjoined([node_of(term) for term in terms])
 
 
 def _compare(operator: str, left: Plain, right: Plain) -> Term:

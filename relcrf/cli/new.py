@@ -38,43 +38,47 @@ def new(
     if as_json:
         print_json(_as_dict(project, seconds))
         return
-    rows = [(f.table, f.taken_for, f.rows, f.reason) for f in project.scheme.findings]
+    draft, target = project.draft, project.draft.idea.target
+    rows = [(f.table, f.taken_for, f.rows, f.reason) for f in draft.idea.scheme.findings]
     table("what the tables are", ("table", "taken for", "rows", "because"), rows)
-    counts = {p.name: p for p in project.plans}
+    counts = {p.name: p for p in draft.plans}
     shown = [
-        (p.name, counts[p.name].bindings, counts[p.name].weights, p.comment) for p in project.pieces if p.name in counts
+        (t.name, counts[t.name].bindings, counts[t.name].weights, t.comment)
+        for t in draft.templates
+        if t.name in counts
     ]
-    table(f"templates for {project.target.name}", ("template", "bindings", "weights", "what it says"), shown)
+    table(f"templates for {target.name}", ("template", "bindings", "weights", "what it says"), shown)
     written = f"{project.model}" + (f" and {project.manifest[0]}" if project.manifest else "")
     say(
-        f"{written}: predicts {project.target.name} ({project.target.reason}); "
-        f"{project.variables:,} variables, {project.labelled:,} of them labelled; {seconds:.1f} s",
+        f"{written}: predicts {target.name} ({target.reason}); "
+        f"{draft.variables:,} variables, {draft.labelled:,} of them labelled; {seconds:.1f} s",
     )  # fmt: skip
-    for text in project.notes:
+    for text in draft.notes:
         note(text)
     for command in project.commands:
         say(f"  {command}")
 
 
 def _as_dict(project: Proposal, seconds: float) -> dict[str, object]:
+    draft, idea = project.draft, project.draft.idea
     names = ("name", "bindings", "factors", "weights", "bytes", "is_candidate")
     return {
         "model": str(project.model),
         "manifest": str(project.manifest[0]) if project.manifest else None,
         "data": project.data,
-        "predict": project.target.name,
-        "reason": project.target.reason,
-        "others": list(project.others),
+        "predict": idea.target.name,
+        "reason": idea.target.reason,
+        "others": list(idea.others),
         "tables": [
             {"table": f.table, "taken_for": f.taken_for, "rows": f.rows, "reason": f.reason}
-            for f in project.scheme.findings
+            for f in idea.scheme.findings
         ],
-        "left_out": [{"column": column, "reason": reason} for column, reason in project.scheme.left_out],
-        "templates": [{n: getattr(plan, n) for n in names} for plan in project.plans],
-        "tried_next": [p.name for p in project.pieces if not p.is_active],
-        "variables": project.variables,
-        "labelled": project.labelled,
+        "left_out": [{"column": column, "reason": reason} for column, reason in idea.scheme.left_out],
+        "templates": [{n: getattr(plan, n) for n in names} for plan in draft.plans],
+        "tried_next": [p.name for p in draft.templates if not p.is_active],
+        "variables": draft.variables,
+        "labelled": draft.labelled,
         "commands": list(project.commands),
-        "notes": list(project.notes),
+        "notes": list(draft.notes),
         "seconds": seconds,
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import attribute_head, function_help
 from relcrf.editor.sketch import Sketch
 from relcrf.errors import UsageError
+from relcrf.language.render import written_value
 from relcrf.language.tokens import COMPARISONS, DeclarationTokens
 from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
@@ -228,10 +228,7 @@ class _Place:
         """What an expression may begin with."""
         domain = sketch.expected_sort(self.index)
         for value in self._values_of(domain):
-            written = (
-                value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, re.ASCII) else json.dumps(value, ensure_ascii=False)
-            )
-            yield Item(written, "EnumMember", 0, f"value of {domain}")
+            yield Item(written_value(value), "EnumMember", 0, f"value of {domain}")
         if self.last == "in":
             yield from self._bags(sketch)
             return

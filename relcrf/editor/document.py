@@ -11,7 +11,7 @@ from pathlib import Path
 from relcrf.editor.sketch import Sketch
 from relcrf.editor.symbols import Binder, Index, Occurrence, Symbol
 from relcrf.errors import Diagnostic, Source, Span
-from relcrf.language.check import check
+from relcrf.language.check import check, line_and_column
 from relcrf.language.parse import read_source
 from relcrf.language.tokens import DeclarationTokens, SourceText
 from relcrf.model.spec import Declaration, Include, ModelSpec
@@ -67,7 +67,7 @@ class Document:
         except Exception:
             _log.exception("checking %s failed; this is a bug in relcrf", self.name)
             found = [_bug(self.text.source)]
-        return sorted([*self.problems, *found], key=_place)
+        return sorted([*self.problems, *found], key=line_and_column)
 
     @cached_property
     def _sources(self) -> dict[str, Source]:
@@ -136,11 +136,6 @@ class Document:
                 path = self.target_of(declaration)
                 return path if path is not None and os.path.isfile(path) else None
         return None
-
-
-def _place(diagnostic: Diagnostic) -> tuple[int, int]:
-    span = diagnostic.place
-    return (span.line, span.column) if isinstance(span, Span) else (0, 0)
 
 
 def _bug(source: Source) -> Diagnostic:

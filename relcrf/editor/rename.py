@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from relcrf.editor.document import Document
 from relcrf.editor.symbols import Occurrence, Space, Symbol
-from relcrf.language.words import LANGUAGE, is_reserved
+from relcrf.language.words import LANGUAGE, is_name, is_reserved
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, folded
 
@@ -40,7 +39,7 @@ def require_free(document: Document, symbol: Symbol, name: str) -> None:
     Raises:
         RenameRefused: saying what stands in the way.
     """
-    if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+    if not is_name(name):
         raise RenameRefused(f"'{name}' is no name: names have letters, digits and '_', and begin with no digit")
     # Attributes may be called as functions and types are (`length`, `date`), and so may templates.
     if name in LANGUAGE or (symbol.space not in (Space.ATTRIBUTE, Space.WEIGHTS) and is_reserved(name)):

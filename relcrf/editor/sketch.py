@@ -17,8 +17,7 @@ from relcrf.language.tokens import (
     DeclarationTokens,
     SourceText,
     Token,
-    closing,
-    opening,
+    matching,
 )
 from relcrf.language.words import LANGUAGE
 from relcrf.model.expressions import Aggregate, Atom, Attribute, Expression, Member, Name, Truth, conjoined
@@ -59,7 +58,7 @@ class Sketch(DeclarationTokens):
         found = [(range(len(self.tokens) + 1), outer)]
         for k in range(self.body_index, len(self.tokens)):
             if self.tokens[k].terminal == "FIGURE":
-                stop = closing(self.texts, k + 1)
+                stop = matching(self.texts, k + 1)
                 _, around = next((r, s) for r, s in reversed(found) if k in r)
                 condition = self._condition(k + 2, stop)
                 if condition is not None:
@@ -81,7 +80,7 @@ class Sketch(DeclarationTokens):
         k = start
         while k < stop:
             if self.tokens[k].terminal == "FIGURE":
-                k = closing(self.texts, k + 1)
+                k = matching(self.texts, k + 1)
             elif self.texts[k] == "(" and self.tokens[k - 1].kind == "name":
                 arguments = (Name(a[0].text) if _is_name(a) else Truth(True) for a in self._arguments(k))
                 found.append(Atom(self.texts[k - 1], tuple(arguments)))
@@ -98,7 +97,7 @@ class Sketch(DeclarationTokens):
     def _arguments(self, bracket: int) -> Iterator[list[Token]]:
         argument: list[Token] = []
         depth = 0
-        for token in self.tokens[bracket + 1 : closing(self.texts, bracket)]:
+        for token in self.tokens[bracket + 1 : matching(self.texts, bracket)]:
             depth += (token.text in ("(", "{")) - (token.text in (")", "}"))
             if token.text == "," and depth == 0:
                 yield argument
@@ -120,7 +119,7 @@ class Sketch(DeclarationTokens):
         if dot < 1:
             return None
         if self.texts[dot - 1] == ")":
-            bracket = opening(self.texts, dot - 1)
+            bracket = matching(self.texts, dot - 1)
             return self.texts[bracket - 1] if bracket > 0 and self.tokens[bracket - 1].kind == "name" else None
         return self.scope_at(dot).sorts.get(self.texts[dot - 1])
 
@@ -158,7 +157,7 @@ class Sketch(DeclarationTokens):
         if self.texts[k - 1] == ".":
             kind: object = self._attribute_type(self.owner_at(k - 1) or "", self.texts[k])
         elif self.texts[k] == ")":
-            relation = self.spec.relation(self.texts[max(opening(self.texts, k), 1) - 1])
+            relation = self.spec.relation(self.texts[max(matching(self.texts, k), 1) - 1])
             kind = relation.type if isinstance(relation, RandomRelation) else None
         else:
             return self.scope_at(k).sorts.get(self.texts[k])
@@ -168,7 +167,7 @@ class Sketch(DeclarationTokens):
         """Return the domain of what follows a comparison or an `in` at token `k`."""
         last = k + 1
         if self._text(last + 1) == "(":
-            last = closing(self.texts, last + 1)
+            last = matching(self.texts, last + 1)
         if self._text(last + 1) == ".":
             last += 2
         if last >= len(self.tokens):

@@ -29,7 +29,7 @@ def check(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnost
     """
     problems = list(problems)
     found = [d for d in _Checker(spec).run() if not may_follow(d, problems)]
-    return _once(sorted(found, key=_place), _SAID_ONCE)
+    return _once(sorted(found, key=line_and_column), _SAID_ONCE)
 
 
 def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnostic]:
@@ -45,11 +45,12 @@ def require_valid(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[
     found = check(spec, problems)
     errors = problems + [d for d in found if d.is_error]
     if errors:
-        raise ModelError(sorted(errors, key=_place))
+        raise ModelError(sorted(errors, key=line_and_column))
     return found
 
 
-def _place(diagnostic: Diagnostic) -> tuple[int, int]:
+def line_and_column(diagnostic: Diagnostic) -> tuple[int, int]:
+    """Return where a diagnostic stands in its text, (0, 0) where nowhere."""
     span = diagnostic.place
     return (span.line, span.column) if isinstance(span, Span) else (0, 0)
 
@@ -69,10 +70,10 @@ def _once(found: Iterable[Diagnostic], codes: Container[str]) -> list[Diagnostic
             first.setdefault(mistake, len(kept))
             kept.append(diagnostic)
         else:
-            lines.setdefault(mistake, []).append(_place(diagnostic)[0])
+            lines.setdefault(mistake, []).append(line_and_column(diagnostic)[0])
     for mistake, others in lines.items():
         k = first[mistake]
-        elsewhere = sorted({line for line in others if line != _place(kept[k])[0]})
+        elsewhere = sorted({line for line in others if line != line_and_column(kept[k])[0]})
         if elsewhere:
             where = "line" if len(elsewhere) == 1 else "lines"
             kept[k] = replace(kept[k], notes=(*kept[k].notes, f"also in {where} {listing(map(str, elsewhere))}"))

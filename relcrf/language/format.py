@@ -25,6 +25,7 @@ INDENT = "    "
 
 _LINE_WORDS = ("where", "over", "per", "by")
 _OPTIONS = ("init", "fixed", "l1", "l2", "weights")
+_DEPTHS = {"{": 1, "(": 1, "}": -1, ")": -1}
 _BINARY = {"==", "!=", "<", "<=", ">", ">=", "=>", "<=>", "+", "-", "*", "/", "=", "and", "or", "in"}
 _BEFORE_OPERAND = _BINARY | {"(", "[", "{", ",", "..", "not", ":", *CLAUSES, "rule"}
 
@@ -213,7 +214,7 @@ class _Layout:
                 yield indent, row
                 row, indent = [], INDENT
             row.append(token)
-            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(token.text, 0)
+            depth += _DEPTHS.get(token.text, 0)
         yield indent, row
 
     def _is_nearest(self, k: int) -> bool:
@@ -249,7 +250,7 @@ class _Layout:
                 yield line, token.comment
                 line, is_first = hang, True
                 length = len(hang + rest)
-            depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(token.text, 0)
+            depth += _DEPTHS.get(token.text, 0)
         if line.strip():
             yield line, ""
 
@@ -261,7 +262,7 @@ def _until_next(words: list[str], tokens: list[_Word], k: int) -> str:
         is_break = tokens[j].text in ("and", "or", "=>") or tokens[j - 1].text == ","
         if j > k and depth == 0 and is_break:
             return "".join(words[k:j])
-        depth += {"{": 1, "(": 1, "}": -1, ")": -1}.get(tokens[j].text, 0)
+        depth += _DEPTHS.get(tokens[j].text, 0)
     return "".join(words[k:])
 
 

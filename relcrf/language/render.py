@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+from relcrf.language.words import is_name
 from relcrf.model.expressions import (
     Aggregate,
     Arithmetic,
@@ -74,7 +75,7 @@ def declaration(node: Declaration) -> str:
     """The text of one declaration."""
     match node:
         case EnumeratedDomain(name, values):
-            return f"domain {name} = {{ {', '.join(_value(v) for v in values)} }}"
+            return f"domain {name} = {{ {', '.join(written_value(v) for v in values)} }}"
         case RangeDomain(name, low, high):
             return f"domain {name} = {low}..{high}"
         case OpenDomain(name):
@@ -136,10 +137,10 @@ def _list(items: tuple[Expression, ...]) -> str:
     return ", ".join(expression(i) for i in items)
 
 
-def _value(value: str) -> str:
-    return (
-        value if re.fullmatch(r"[A-Za-z_]\w*|-?\d+", value, flags=re.ASCII) else json.dumps(value, ensure_ascii=False)
-    )
+def written_value(value: str) -> str:
+    """Return a value of a domain as a model writes it: a name or a whole number as it is, else a text in quotes."""
+    is_plain = is_name(value) or re.fullmatch(r"-?\d+", value, re.ASCII)
+    return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
 def _parameters(parameters: tuple[Parameter, ...]) -> str:

@@ -147,7 +147,7 @@ class DeclarationTokens:
             return 1
         k = self.name_index + 1
         if self.texts[k : k + 1] == ("(",) and (self.keyword in _WITH_PARAMETERS or self.keyword == "entity"):
-            return closing(self.texts, k) + 1
+            return matching(self.texts, k) + 1
         return k
 
     @cached_property
@@ -349,25 +349,14 @@ class _Cutter:
         return (is_last or self.words[k + 2][0] in "({=") and not self._word(k - 1).endswith(_UNFINISHED)
 
 
-def closing(texts: Sequence[str], bracket: int) -> int:
-    """Return the index of the bracket that closes the one at index `bracket`; the length where none does."""
-    pairs = {"(": ")", "{": "}"}
-    left, right = texts[bracket], pairs[texts[bracket]]
+def matching(texts: Sequence[str], bracket: int) -> int:
+    """Return the index of the bracket that belongs to the one at index `bracket`; the length, or -1, where none does."""
+    own = texts[bracket]
+    other = {"(": ")", "{": "}", ")": "(", "}": "{"}[own]
+    rest = range(bracket, len(texts)) if own in "({" else range(bracket, -1, -1)
     depth = 0
-    for k in range(bracket, len(texts)):
-        depth += (texts[k] == left) - (texts[k] == right)
+    for k in rest:
+        depth += (texts[k] == own) - (texts[k] == other)
         if depth == 0:
             return k
-    return len(texts)
-
-
-def opening(texts: Sequence[str], bracket: int) -> int:
-    """Return the index of the bracket that the one at index `bracket` closes; -1 where there is none."""
-    pairs = {")": "(", "}": "{"}
-    right, left = texts[bracket], pairs[texts[bracket]]
-    depth = 0
-    for k in range(bracket, -1, -1):
-        depth += (texts[k] == right) - (texts[k] == left)
-        if depth == 0:
-            return k
-    return -1
+    return rest.stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from relcrf.model.functions import FUNCTIONS
 from relcrf.model.types import SCALARS
 
@@ -27,6 +29,11 @@ BEFORE_NAMES = ("predict", "latent", "where")
 
 LANGUAGE = frozenset({*CONTINUING, "true", "false"})
 """No name of any kind of declaration."""
+
+
+def is_name(text: str) -> bool:
+    """Return whether the grammar takes a text for a name."""
+    return re.fullmatch(r"[A-Za-z_]\w*", text, re.ASCII) is not None
 
 
 def is_reserved(name: str) -> bool:

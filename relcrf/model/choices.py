@@ -15,6 +15,8 @@ from relcrf.model.expressions import (
     Expression,
     Member,
     Name,
+    conjoined,
+    conjunction,
     conjuncts,
     disjuncts,
     names_in,
@@ -59,14 +61,10 @@ def _named(spec: ModelSpec, declaration: Template | RandomRelation | Derived) ->
                 given = tuple(Parameter(name, scope.sorts[name]) for name in shared)
                 yield Derived(hidden, given, part, span=part.span)
                 parts[k] = Atom(hidden, tuple(Name(name) for name in shared), span=part.span)
-    joined = None
-    for part in parts:
-        joined = part if joined is None else Connective("and", joined, part, span=part.span)
     if isinstance(declaration, Derived):
-        assert joined is not None
-        yield replace(declaration, definition=joined)
+        yield replace(declaration, definition=conjunction(parts))
     else:
-        yield replace(declaration, where=joined)
+        yield replace(declaration, where=conjoined(parts))
 
 
 def _is_worth_it(choice: Expression, others: list[Expression], shared: set[str]) -> bool:

@@ -235,9 +235,14 @@ def _rebuilt(expression: Expression, change: Callable[[Expression], Expression])
     return replace(expression, **changed)
 
 
+def conjunction(parts: Sequence[Expression]) -> Expression:
+    """Return the conjunction of some conditions, at the place of the first; `conjuncts` takes it apart."""
+    return reduce(lambda left, right: Connective("and", left, right, span=left.span), parts)
+
+
 def conjoined(parts: Sequence[Expression]) -> Expression | None:
-    """The conjunction of some conditions, None of none; `conjuncts` takes it apart."""
-    return reduce(lambda left, right: Connective("and", left, right), parts) if parts else None
+    """Return the conjunction of some conditions, None of none."""
+    return conjunction(parts) if parts else None
 
 
 def conjuncts(expression: Expression | None) -> tuple[Expression, ...]:

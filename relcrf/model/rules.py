@@ -8,7 +8,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relcrf.model.expressions import Attribute, Comparison, Connective, Expression, Not, Truth, conjuncts
+from relcrf.model.expressions import (
+    Attribute,
+    Comparison,
+    Connective,
+    Expression,
+    Not,
+    Truth,
+    conjoined,
+    conjunction,
+    conjuncts,
+)
 from relcrf.model.spec import ModelSpec, Options, Parameter, Rule, Template
 from relcrf.model.typing import Scope
 
@@ -58,13 +68,6 @@ def _split(formula: Expression, scope: Scope) -> tuple[Expression | None, Expres
     head = formula.right
     if random and not scope.random_terms(head):
         # The head is known: where it fails, the body must.
-        return _join([*evidence, Not(head, span=head.span)]), Not(_join(random), span=formula.left.span)
-    where = _join(evidence) if evidence else None
-    return where, Connective("=>", _join(random), head, span=formula.span) if random else head
-
-
-def _join(parts: list[Expression]) -> Expression:
-    joined = parts[0]
-    for part in parts[1:]:
-        joined = Connective("and", joined, part, span=joined.span)
-    return joined
+        return conjunction([*evidence, Not(head, span=head.span)]), Not(conjunction(random), span=formula.left.span)
+    where = conjoined(evidence)
+    return where, Connective("=>", conjunction(random), head, span=formula.span) if random else head

@@ -45,7 +45,7 @@ class Draft:
     """A model that was proposed, and verified on its tables.
 
     Args:
-        pieces: its templates, and those that are comments in its text.
+        templates: also those that are comments in its text.
         plans: what each template of the model grounds into.
         notes: what reading the tables took for granted.
     """
@@ -53,14 +53,22 @@ class Draft:
     idea: Idea
     text: str
     model: Model
-    pieces: tuple[ProposedTemplate, ...]
+    templates: tuple[ProposedTemplate, ...]
     plans: tuple[TemplatePlan, ...]
     grounding: Grounding
     notes: tuple[str, ...]
 
+    @property
+    def variables(self) -> int:
+        return len(self.grounding.states)
+
+    @property
+    def labelled(self) -> int:
+        return int((self.grounding.states >= 0).sum())
+
     def __str__(self) -> str:
         """What it predicts, why, and from what."""
-        target, names = self.idea.target, [piece.name for piece in self.pieces if piece.is_active]
+        target, names = self.idea.target, [each.name for each in self.templates if each.is_active]
         return f"predicts {target.name} ({target.reason}); templates {', '.join(names)}"
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relcrf.data.dataset import quoted
+from relcrf.language.words import is_name
 from relcrf.model.spec import folded
-from relcrf.proposal.names import Names, is_word
+from relcrf.proposal.names import Names
 from relcrf.proposal.profile import Profile
 
 
@@ -73,7 +74,7 @@ class Shaping:
 
 
 def _key(name: str) -> str:
-    return name if is_word(name) else _text(name)
+    return name if is_name(name) else _text(name)
 
 
 def _text(value: str) -> str:

@@ -6,7 +6,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from relcrf.language.words import is_reserved
+from relcrf.language.words import is_name, is_reserved
 from relcrf.model.spec import folded
 
 SPLITS = frozenset({"fold", "folds", "split", "part", "partition", "cv"})
@@ -15,34 +15,8 @@ POSITIONS = frozenset({"position", "pos", "index", "idx", "order", "step", "seq"
 LABELS = frozenset(
     {"label", "labels", "class", "category", "target", "y", "topic", "type", "tag", "kind", "outcome", "diagnosis"}
 )
-ENDS = frozenset(
-    [
-        "src",
-        "dst",
-        "source",
-        "target",
-        "from",
-        "to",
-        "a",
-        "b",
-        "x",
-        "y",
-        "a0",
-        "a1",
-        "u",
-        "v",
-        "left",
-        "right",
-        "head",
-        "tail",
-        "parent",
-        "child",
-        "citing",
-        "cited",
-        "first",
-        "second",
-    ]
-)
+ENDS = {"src", "dst", "source", "target", "from", "to", "a", "b", "x", "y", "a0", "a1", "u", "v", "left", "right"}
+ENDS |= {"head", "tail", "parent", "child", "citing", "cited", "first", "second"}
 """What the columns of links are often called, whatever they link."""
 
 
@@ -55,14 +29,9 @@ def stem(name: str) -> str:
     return plain if plain.endswith("ss") else plain.removesuffix("s")
 
 
-def is_word(name: str) -> bool:
-    """Whether the language can say a name of an attribute as it is."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
-
-
 def word(name: str, otherwise: str = "column") -> str:
     """A name of an attribute for any text."""
-    if is_word(name):
+    if is_name(name):
         return name
     ascii_only = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
     plain = re.sub(r"\W+", "_", ascii_only).strip("_").lower()

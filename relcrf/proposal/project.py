@@ -12,38 +12,26 @@ from relcrf.data.manifest import FILE_NAME
 from relcrf.data.readers.postgres import SCHEMES
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding.derive import Progress
-from relcrf.grounding.preview import TemplatePlan
-from relcrf.proposal.draft import draft, look
+from relcrf.proposal.draft import Draft, draft, look
 from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.scheme import Scheme
 from relcrf.proposal.target import Target
-from relcrf.proposal.templates import ProposedTemplate
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """What was proposed, and verified.
+    """A draft that was written to files.
 
     Args:
-        text: of the model. manifest: of the tables' manifest and where it belongs, where the model needs one.
-        data: what to give to --data.
-        plans: what each template grounds into. variables, labelled: of the ground graph.
-        notes: what reading the tables took for granted.
+        model: the file. manifest: of the tables' manifest and where it belongs, where the model needs one.
+        data: the value for --data. commands: what to run next.
     """
 
+    draft: Draft
     model: Path
-    text: str
     manifest: tuple[Path, str] | None
     data: str
-    scheme: Scheme
-    target: Target
-    others: tuple[str, ...]
-    pieces: tuple[ProposedTemplate, ...]
-    plans: tuple[TemplatePlan, ...]
-    variables: int
-    labelled: int
     commands: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 def propose(
@@ -82,11 +70,7 @@ def propose(
     finally:
         if partial is not None:
             partial.unlink(missing_ok=True)
-    states = found.grounding.states
-    return Proposal(
-        model, found.text, manifest, data, idea.scheme, idea.target, idea.others, found.pieces, found.plans,
-        len(states), int((states >= 0).sum()), commands, found.notes,
-    )  # fmt: skip
+    return Proposal(found, model, manifest, data, commands)
 
 
 def _folder(source: str) -> Path | None:

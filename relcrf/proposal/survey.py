@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from relcrf.data.dataset import quoted
 from relcrf.data.store import literal
-from relcrf.language.words import BEFORE_NAMES
+from relcrf.language.words import BEFORE_NAMES, is_name
 from relcrf.model.spec import folded
 from relcrf.proposal.manifest import Shaping
-from relcrf.proposal.names import PARTS, SPLITS, Names, camel, is_word, sayable, stem, word
+from relcrf.proposal.names import PARTS, SPLITS, Names, camel, sayable, stem, word
 from relcrf.proposal.profile import FEW, ColumnProfile, NumberedColumns, Profile
 from relcrf.proposal.scheme import Argument, Finding, Link, ProposedAttribute, ProposedBag, ProposedEntity, Scheme
 from relcrf.proposal.things import EntityCandidate
@@ -83,7 +83,7 @@ class _Survey:
         """Whether the source lets a thing without a table or a key have one."""
         tables = [thing.home] if thing.home else [t for t, _ in thing.mentions]
         is_named = folded(camel(thing.name)) == folded(thing.name)
-        if thing.home is not None and thing.key is not None and is_word(thing.key) and is_named:
+        if thing.home is not None and thing.key is not None and is_name(thing.key) and is_named:
             return True
         if self.shaping.can_shape(*tables):
             return True
@@ -176,7 +176,7 @@ class _Survey:
         if is_shaped:
             self._shape(thing, entity, sides, wanted)
         elif home is not None and self.shaping.can_shape(home):
-            key = entity.key if is_word(entity.key) else used.free("id")
+            key = entity.key if is_name(entity.key) else used.free("id")
             self.shaping.take(home, entity.name, {key: entity.key} | renamed)
             entity.key = key
         self.scheme.entities.append(entity)
@@ -225,7 +225,7 @@ class _Survey:
                 entity.attributes.append(ProposedAttribute(name, "bool", table.name, column, ("0", "1"), 2, 0, 0))
                 wanted.append((table, column, name))
             return False
-        is_plain = is_home and is_word(block.prefix) and block.prefix not in table.raw.columns
+        is_plain = is_home and is_name(block.prefix) and block.prefix not in table.raw.columns
         is_plain &= all(c.removeprefix(block.prefix).removeprefix("_").isdigit() for c in block.columns)
         if not is_plain and not self.shaping.can_shape(table):
             self._without(
@@ -233,7 +233,7 @@ class _Survey:
             )
             return False
         side = table.name.lower().removesuffix("_wide")
-        short = not is_home and len(block.prefix) < WORTHY and is_word(side) and side not in table.columns
+        short = not is_home and len(block.prefix) < WORTHY and is_name(side) and side not in table.columns
         name = used.free(side if short else word(block.prefix, "numbers"))
         entity.attributes.append(ProposedAttribute(name, "vector", table.name, block.prefix, (), len(block.columns)))
         wanted.append((table, tuple(block.columns), name))
@@ -481,7 +481,7 @@ class _Survey:
         if owner.entity is None or not table.name.lower().startswith(owner.entity.table.lower() + "_"):
             return False
         what = table.name[len(owner.entity.table) + 1 :]
-        if stem(what) != stem(value.column) or not is_word(table.name) or value.entity is not None:
+        if stem(what) != stem(value.column) or not is_name(table.name) or value.entity is not None:
             return False
         name = value.column if value.column.endswith("s") else f"{value.column}s"
         if any(folded(a.name) == folded(name) for a in owner.entity.attributes):

@@ -98,7 +98,7 @@ class _Templates:
     def _sequence(self, entity: ProposedEntity, attribute: ProposedAttribute, suffix: str) -> None:
         assert entity.sequence is not None
         group, place = entity.sequence
-        binders = f"(a: {entity.name}, b: {entity.name})"
+        binders = _pair(entity)
         following = "Next" if not suffix else f"Next{suffix}"
         name = self.relations.free(following, "Following")
         derive = f"derive {name}{binders}\n    where a.{group} == b.{group} and b.{place} == a.{place} + 1\n\n"
@@ -133,7 +133,7 @@ class _Templates:
             names = {id(own[0]): x}
             for argument in others:
                 names[id(argument)] = _letter(argument.sort, *names.values())
-            atom = f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
+            atom = _atom(link, names)
             if not others:
                 self._add(
                     f"{lower}{suffix}",
@@ -166,8 +166,8 @@ class _Templates:
         names = {id(first): "a", id(second): "b"}
         for argument in link.of_others(entity):
             names[id(argument)] = _letter(argument.sort, *names.values())
-        atom = f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
-        binders = f"(a: {entity.name}, b: {entity.name})"
+        atom = _atom(link, names)
+        binders = _pair(entity)
         distinct = "a < b" if link.is_symmetric else "a != b"
         clauses = [f"where {atom} and {distinct}", self._pair_of(attribute, symmetric=link.is_symmetric)]
         if len(link.arguments) == 2:
@@ -184,18 +184,22 @@ class _Templates:
         if len(link.arguments) == 2:
             self._cited_together(entity, attribute, link, name)
 
-    def _cited_together(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
-        """Things with a common neighbour."""
-        relation = self.relations.free(f"Co{link.name}")
-        binders = f"(a: {entity.name}, b: {entity.name})"
-        common = f"{link.name}(c, a) and {link.name}(c, b) and a < b"
-        derive = (
-            f"derive {relation}{binders}\n    where {common} and count {{ d where {link.name}(c, d) }} <= {HUB}\n\n"
-        )
+    def _alike(
+        self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
+    ) -> None:
+        """Add one weight for pairs of a derived relation that have equal values."""
         self._add(
-            f"co_{name}", f"one weight: things that a third one links to are alike; hubs of more than {HUB} do not count",
-            binders, f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}", before=derive,
+            name, f"one weight: {comment}; hubs of more than {HUB} do not count", _pair(entity),
+            f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",
+            before=f"derive {relation}{_pair(entity)}\n    where {where} <= {HUB}\n\n",
         )  # fmt: skip
+
+    def _cited_together(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
+        """Add a template of entities with a common neighbour."""
+        r = link.name
+        where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
+        comment = "things that a third one links to are alike"
+        self._alike(f"co_{name}", comment, entity, attribute, self.relations.free(f"Co{r}"), where)
 
     def _sharing(
         self,
@@ -206,23 +210,16 @@ class _Templates:
         shared: Argument,
         name: str,
     ) -> None:
-        """Things that share a thing of another kind."""
-        relation = self.relations.free(camel(name))
-        binders = f"(a: {entity.name}, b: {entity.name})"
+        """Add a template of entities that share one of another type."""
 
         def atom(x: str) -> str:
-            rest = iter(f"{x}{k}" for k in range(9))
-            names = [x if a is own else "s" if a is shared else f"q{next(rest)}" for a in link.arguments]
-            return f"{link.name}({', '.join(names)})"
+            others = [a for a in link.arguments if a is not own and a is not shared]
+            names = {id(own): x, id(shared): "s"} | {id(a): f"q{x}{k}" for k, a in enumerate(others)}
+            return _atom(link, names)
 
-        derive = (
-            f"derive {relation}{binders}\n    where {atom('a')} and {atom('b')} and a < b "
-            f"and count {{ c where {atom('c')} }} <= {HUB}\n\n"
-        )
-        self._add(
-            name, f"one weight: things that share a {shared.sort} are alike; hubs of more than {HUB} do not count",
-            binders, f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}", before=derive,
-        )  # fmt: skip
+        where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
+        comment = f"things that share a {shared.sort} are alike"
+        self._alike(name, comment, entity, attribute, self.relations.free(camel(name)), where)
 
     # A relation
 
@@ -285,11 +282,8 @@ class _Templates:
                     continue
                 atoms = []
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
-                    said = [
-                        name if a is own else "s" if a is common else f"q{side}{k}"
-                        for k, a in enumerate(relation.arguments)
-                    ]
-                    atoms.append(f"{relation.name}({', '.join(said)})")
+                    names = {id(a): f"q{side}{k}" for k, a in enumerate(relation.arguments)}
+                    atoms.append(_atom(relation, names | {id(common): "s", id(own): name}))
                 relation_name = self.relations.free(f"Common{one.name}{'' if one is other else other.name}")
                 binders = f"({x}: {mine.sort}, {y}: {yours.sort})"
                 distinct = f" and {x} != {y}" if mine.sort == yours.sort else ""
@@ -340,6 +334,10 @@ def guards(scheme: Scheme, link: Link, names: dict[int, str]) -> list[str]:
 
 def _atom(link: Link, names: dict[int, str]) -> str:
     return f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
+
+
+def _pair(entity: ProposedEntity) -> str:
+    return f"(a: {entity.name}, b: {entity.name})"
 
 
 def _binders(link: Link, names: dict[int, str]) -> str:

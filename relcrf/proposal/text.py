@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 
 from relcrf.language.format import format_text
-from relcrf.language.words import is_reserved
+from relcrf.language.words import is_name, is_reserved
 from relcrf.printable import printable
-from relcrf.proposal.names import Names, camel, is_word
+from relcrf.proposal.names import Names, camel
 from relcrf.proposal.scheme import Link, ProposedAttribute, ProposedEntity, Scheme
 from relcrf.proposal.target import Target
 from relcrf.proposal.templates import ProposedTemplate, guards
@@ -39,7 +39,7 @@ class _Text:
         self.domains = {name: f"domain {name} = open  # values are read from the data" for name in scheme.domains}
 
     def write(self, others: list[str], commands: Sequence[str]) -> str:
-        entities = self._entities()
+        entities = [self._entity(entity) for entity in self.scheme.entities]
         links = [self._link(link) for link in self.scheme.links]
         head = [f"# {_comment(self.name)}: a first model, proposed from the tables alone. It is yours to change."]
         head += [f"# It predicts {_comment(self.target.name)} ({_comment(self.target.reason)})."]
@@ -61,9 +61,6 @@ class _Text:
         if commands:
             ending += ["", "# Next:", *(f"#   {_comment(command)}" for command in commands)]
         return "\n".join([text, *ending]).strip("\n") + "\n"
-
-    def _entities(self) -> list[str]:
-        return [self._entity(entity) for entity in self.scheme.entities]
 
     def _entity(self, entity: ProposedEntity) -> str:
         key = "" if entity.key == "id" else f"({entity.key})"
@@ -118,7 +115,7 @@ def _about(attribute: ProposedAttribute) -> str:
 
 def _value(value: str) -> str:
     """A value of an enumeration: a name as it is, all else as a text."""
-    return value if is_word(value) and not is_reserved(value) else json.dumps(value, ensure_ascii=False)
+    return value if is_name(value) and not is_reserved(value) else json.dumps(value, ensure_ascii=False)
 
 
 def _comment(text: str) -> str:

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import alone, ascended, find_possible
 from relcrf.inference.convergence import Series
@@ -19,7 +18,6 @@ from relcrf.inference.induced_forests import forest_cover, single_nodes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
 from relcrf.kernels import gibbs as kernel
-from relcrf.kernels.factors import Factors
 from relcrf.kernels.sampling import Sets
 
 BATCHES = 20
@@ -138,15 +136,11 @@ class Gibbs(AbstractInference):
         return np.asarray(worst.reduceat(values, self.scopes.state_start[:-1])) if len(values) else values
 
     @cached_property
-    def _factors(self) -> Factors:
-        return factors_of(self.scopes)
-
-    @cached_property
     def _sets(self) -> Sets:
         if self.blocks == "single":
-            return single_nodes(self._factors)
+            return single_nodes(self.scopes.kernel_factors)
         if self.blocks == "tree":
-            return forest_cover(self._factors, np.random.default_rng(self.seed))
+            return forest_cover(self.scopes.kernel_factors, np.random.default_rng(self.seed))
         raise ValueError(f"no blocks '{self.blocks}'; there are tree and single")
 
 
@@ -186,13 +180,14 @@ class _Run:
             self.all_possible = self.all_possible and method.scopes.score(self.potentials, self.states) > -np.inf
         total, square = np.zeros((2, len(self.now)))
         sets = method._sets
-        tables = (method._factors, sets, *self.potentials)
-        sweeps = kernel.single_sweeps if method.blocks == "single" else kernel.sweeps
+        tables = (method.scopes.kernel_factors, sets, *self.potentials)
+        k = int(method.scopes.cardinality.max(initial=1))
+        work = (np.empty(len(self.now)), np.empty(len(self.now)), np.empty(k * k), np.empty(k * k), np.empty(k))
         at_a_time = max(1, DRAWS // max(1, len(sets.node)))
         for first in range(0, n_sweeps, at_a_time):
             uniform = self.rng.random((min(at_a_time, n_sweeps - first), len(sets.node)))
             sums = (self.now, total, square, self.tables, self.n_taken)
-            sweeps(*tables, uniform, taking, self.states, *sums)
+            kernel.sweeps(*tables, uniform, taking, self.states, *sums, work)
         if taking:
             self.series = self.series.with_batch(n_sweeps, total, square)
             if place - WARM_UP + 1 in (BATCHES // 2, BATCHES):
@@ -207,14 +202,14 @@ class _Run:
         """A new chain."""
         scopes = self.method.scopes
         start = alone(scopes, self.potentials, rng)
-        self.states, _ = find_possible(self.method._factors, self.potentials, start, self.rng)
+        self.states, _ = find_possible(self.method.scopes.kernel_factors, self.potentials, start, self.rng)
         if self.batch:
             self.best_scores.append(-np.inf)
         self._climb()
 
     def _climb(self) -> None:
         """Keeps the joint state above this one if it is the best so far."""
-        states = ascended(self.method._factors, self.potentials, self.states)
+        states = ascended(self.method.scopes.kernel_factors, self.potentials, self.states)
         score = self.method.scopes.score(self.potentials, states)
         if score > max(self.best_scores):
             self.best_states = states

@@ -36,19 +36,6 @@ def forest_cover(factors: Factors, rng: np.random.Generator) -> Sets:
     return _sets(factors, start, (node, parent, offsets(entries), place, other))
 
 
-def whole_forest(factors: Factors) -> Sets:
-    """All nodes as one set.
-
-    Raises:
-        ValueError: where a factor has more than two nodes, or the pairs have a cycle.
-    """
-    nodes, inside = np.arange(len(factors.cardinality)), np.empty(len(factors.cardinality), dtype=bool)
-    kernel.grow(factors, nodes, inside)
-    if not inside.all():
-        raise ValueError("the factors form no forest: one has more than two nodes, or they have a cycle")
-    return _sets(factors, np.array([0, len(nodes)]), kernel.rooted(factors, nodes, inside))
-
-
 def _parts(factors: Factors, rng: np.random.Generator) -> Iterator[Part]:
     n_nodes = len(factors.cardinality)
     left, inside = np.ones(n_nodes, dtype=bool), np.empty(n_nodes, dtype=bool)

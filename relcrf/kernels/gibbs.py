@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import boolean, float64, int32, int64
+from numba import boolean, float64, int32, int64, types
 
-from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, agreed, drawn, most_states, row
+from relcrf.kernels.factors import FACTORS, agreed, row
+from relcrf.kernels.messages import compiled, inner
 from relcrf.kernels.sampling import SETS, conditional_of, downward, pair_table, upward
 
 SWEEPS = (
     (FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], boolean, int32[::1])
     + (float64[::1],) * 4
-    + (int64[::1],)
+    + (int64[::1], types.UniTuple(float64[::1], 5))
 )
 """Types of what both kinds of sweeps take."""
 
 
-@kernel()
+@inner
 def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables):
     """Probabilities of set `s` given all other nodes, after `upward`: of nodes that count here, and of factors owned here.
 
@@ -78,8 +77,8 @@ def _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chan
                         tables[at + y * stride[other]] += joint[y * n + x]
 
 
-@kernel(SWEEPS)
-def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken):
+@compiled(*SWEEPS)
+def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken, work):
     """Draws all sets in turn, once for each row of `uniform`.
 
     Args:
@@ -90,81 +89,13 @@ def sweeps(factors, sets, node_table, factor_table, uniform, taking, states, now
         total, square: of node probabilities and of their squares, flat; added to. tables: likewise of factors.
         n_taken: shape (1,); how many sweeps `tables` has; added to.
     """
-    largest = most_states(factors)
-    belief = np.empty(len(node_table))
-    chance = np.empty(len(node_table))
-    pair = np.empty(largest * largest)
-    joint = np.empty(largest * largest)
-    out = np.empty(largest)
+    belief, chance, pair, joint, out = work
     for sweep in range(len(uniform)):
         for s in range(len(sets.start) - 1):
             upward(factors, sets, node_table, factor_table, s, states, belief, pair)
             if taking:
                 _take(factors, sets, factor_table, s, states, belief, pair, out, joint, chance, now, tables)
             downward(factors, sets, factor_table, s, uniform[sweep, sets.start[s] :], belief, pair, out, states)
-        if taking:
-            n_taken[0] += 1
-            for at in range(len(now)):
-                total[at] += now[at]
-                square[at] += now[at] * now[at]
-
-
-@kernel(SWEEPS)
-def single_sweeps(
-    factors, sets, node_table, factor_table, uniform, taking, states, now, total, square, tables, n_taken
-):
-    """As `sweeps`, where each set is one node: the same in one loop, ten times as fast as with calls."""
-    factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
-    agreement, table_start, cardinality = factors.agreement, factors.table_start, factors.cardinality
-    state_start, member, entry_start, places, owns = (
-        factors.state_start, sets.node, sets.entry_start, sets.place, sets.owns,
-    )  # fmt: skip
-    out = np.empty(most_states(factors))
-    for sweep in range(len(uniform)):
-        for k in range(len(member)):
-            v = member[k]
-            n = cardinality[v]
-            first = state_start[v]
-            for x in range(n):
-                out[x] = node_table[first + x]
-            for e in range(entry_start[k], entry_start[k + 1]):
-                place = places[e]
-                f = factor[place]
-                if agreement[f]:
-                    common = agreed(start[f], start[f + 1], place, -1, node, states)
-                    if common >= 0:
-                        out[common] += factor_table[table_start[f]]
-                    continue
-                cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
-                for x in range(n):
-                    out[x] += factor_table[cell + x * stride[place]]
-            top = -np.inf
-            for x in range(n):
-                top = max(top, out[x])
-            mass = 0.0
-            for x in range(n):
-                if top > -np.inf:
-                    out[x] = np.exp(out[x] - top)
-                else:  # nothing can be: it stays
-                    out[x] = 1.0 if x == states[v] else 0.0
-                mass += out[x]
-            if taking:
-                for x in range(n):
-                    now[first + x] = out[x] / mass
-                for e in range(entry_start[k], entry_start[k + 1]):
-                    if not owns[e]:
-                        continue
-                    place = places[e]
-                    f = factor[place]
-                    if agreement[f]:
-                        common = agreed(start[f], start[f + 1], place, -1, node, states)
-                        if common >= 0:
-                            tables[table_start[f]] += out[common] / mass
-                        continue
-                    cell = table_start[f] + row(start[f], start[f + 1], place, -1, node, stride, states)
-                    for x in range(n):
-                        tables[cell + x * stride[place]] += out[x] / mass
-            states[v] = drawn(n, out, uniform[sweep, k] * mass)
         if taking:
             n_taken[0] += 1
             for at in range(len(now)):

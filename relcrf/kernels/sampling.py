@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import boolean, float64, int32, int64, types
+from numba import boolean, int32, int64, types
 
-from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, agreed, drawn, most_states, row
+from relcrf.kernels.factors import agreed, drawn, row
+from relcrf.kernels.messages import inner
 
 
 class Sets(NamedTuple):
@@ -42,7 +42,7 @@ SETS = types.NamedTuple((_INT64, _INT32, _INT32, _INT64, _INT64, _INT64, boolean
 """The type of `Sets` as they are made."""
 
 
-@kernel()
+@inner
 def _add_alone(factors, sets, factor_table, first_place, last_place, states, belief):
     """Adds to the beliefs of positions first_place .. last_place - 1 the factors that have no other node in the set."""
     # Arrays are taken out of their tuples once: to do so costs as much as a small factor.
@@ -68,7 +68,7 @@ def _add_alone(factors, sets, factor_table, first_place, last_place, states, bel
                 belief[first + x] += factor_table[cell + x * stride[place]]
 
 
-@kernel()
+@inner
 def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
     """Log potentials of a node and its parent, row-major, a row for each state of the parent; into `pair`."""
     factor, start, node, stride = factors.factor, factors.start, factors.node, factors.stride
@@ -93,7 +93,7 @@ def pair_table(factors, sets, factor_table, k, n_child, n_parent, states, pair):
                 pair[y * n_child + x] += factor_table[cell + y * stride[other] + x * stride[place]]
 
 
-@kernel()
+@inner
 def upward(factors, sets, node_table, factor_table, s, states, belief, pair):
     """Log of the sum over all that is below each node of set `s`, for each of its states; into `belief`, flat.
 
@@ -126,7 +126,7 @@ def upward(factors, sets, node_table, factor_table, s, states, belief, pair):
             belief[state_start[p] + y] += top
 
 
-@kernel()
+@inner
 def conditional_of(first, n, belief, pair, y, stay, out):
     """Probabilities of a node given its parent's state `y` (-1 at roots) and all that is below; into `out`.
 
@@ -153,7 +153,7 @@ def conditional_of(first, n, belief, pair, y, stay, out):
             out[x] /= total
 
 
-@kernel()
+@inner
 def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states):
     """Draws set `s` after `upward`, each node given its parent; into `states`.
 
@@ -169,34 +169,3 @@ def downward(factors, sets, factor_table, s, uniform, belief, pair, out, states)
             pair_table(factors, sets, factor_table, k, n, cardinality[p], states, pair)
         conditional_of(state_start[v], n, belief, pair, states[p] if p >= 0 else -1, states[v], out)
         states[v] = drawn(n, out, uniform[k - sets.start[s]])
-
-
-@kernel((FACTORS, SETS, float64[::1], float64[::1], float64[:, ::1], int32[:, ::1]))
-def draws(factors, sets, node_table, factor_table, uniform, states):
-    """Independent draws of set 0, which has all nodes.
-
-    Args:
-        uniform: in [0, 1), shape (n, n_nodes). states: shape (n, n_nodes); overwritten.
-
-    Returns:
-        whether anything can be.
-    """
-    largest = most_states(factors)
-    belief = np.empty(len(node_table))
-    pair = np.empty(largest * largest)
-    out = np.empty(largest)
-    if len(states) > 0:
-        states[0] = 0
-        upward(factors, sets, node_table, factor_table, 0, states[0], belief, pair)
-    for k in range(len(sets.node)):
-        if sets.parent[k] < 0:
-            v = sets.node[k]
-            top = -np.inf
-            for at in range(factors.state_start[v], factors.state_start[v + 1]):
-                top = max(top, belief[at])
-            if top == -np.inf:
-                return False
-    for i in range(len(states)):
-        states[i] = 0
-        downward(factors, sets, factor_table, 0, uniform[i], belief, pair, out, states[i])
-    return True

@@ -221,17 +221,6 @@ def _log_like(x):
     return log32.py_func if x == types.float32 else log.py_func
 
 
-@kernel((float64[::1], float64[::1]), fastmath={"contract"})
-def exp_into(x, out):
-    """`out[i] = exp(x[i])`; two arrays of shape (n,) that do not overlap. Returns as `exp_in_place`."""
-    top = np.int64(0)
-    for i in range(len(x)):
-        bits = _bits(x[i]) & np.int64(0x7FFFFFFFFFFFFFFF)
-        top = bits if bits > top else top
-        out[i] = exp(x[i])
-    return _float(top)
-
-
 @kernel((float64[::1],), fastmath={"contract"})
 def exp_in_place(x):
     """`x[i] = exp(x[i])`, shape (n,). Returns the largest magnitude that was there; inf and nan are larger than any number.

@@ -1,12 +1,12 @@
-"""Exact joint states of forests, against enumeration."""
+"""Exact joint states drawn by junction trees, against enumeration."""
 
 import numpy as np
 import pytest
-from networks import FORESTS, LOOPS, network
+from networks import FORESTS, network
 
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.enumeration import Enumeration
-from relcrf.inference.sampling import sample_forest
+from relcrf.inference.junction_tree import JunctionTree
 
 N = 20_000
 
@@ -16,7 +16,7 @@ def test_frequencies_of_joint_states(name):
     """Of every node and of every factor."""
     scopes, potentials = FORESTS[name](np.random.default_rng(5))
     exact = Enumeration(scopes).marginals(potentials)
-    states = sample_forest(scopes, potentials, N, seed=1)
+    states = JunctionTree(scopes).sample(potentials, N, seed=1)
     assert states.shape == (N, scopes.n_nodes)
     for v in range(scopes.n_nodes):
         share = np.bincount(states[:, v], minlength=scopes.cardinality[v]) / N
@@ -33,24 +33,22 @@ def test_frequencies_of_joint_states(name):
 def test_parallel_factors_are_one_edge():
     scopes, potentials = network(np.random.default_rng(0), [2, 3, 2], [(0, 1), (1, 0), (1, 2), (0, 1)])
     exact = Enumeration(scopes).marginals(potentials).nodes
-    states = sample_forest(scopes, potentials, N)
+    states = JunctionTree(scopes).sample(potentials, N, seed=0)
     np.testing.assert_allclose(np.bincount(states[:, 1], minlength=3) / N, exact[2:5], atol=0.02)
 
 
 def test_neighbouring_draws_do_not_know_of_each_other():
     scopes, potentials = FORESTS["chain"](np.random.default_rng(0))
-    states = sample_forest(scopes, potentials, N, seed=2).astype(float)
+    states = JunctionTree(scopes).sample(potentials, N, seed=2).astype(float)
     for v in range(scopes.n_nodes):
         assert abs(np.corrcoef(states[1:, v], states[:-1, v])[0, 1]) < 0.03
     np.testing.assert_array_equal(
-        sample_forest(scopes, potentials, 5, 2), states[:5] * 0 + sample_forest(scopes, potentials, 5, 2)
+        JunctionTree(scopes).sample(potentials, 5, seed=2),
+        states[:5] * 0 + JunctionTree(scopes).sample(potentials, 5, seed=2),
     )
 
 
 def test_what_is_refused():
-    scopes, potentials = LOOPS["one loop"](np.random.default_rng(0))
-    with pytest.raises(ValueError, match="no forest"):
-        sample_forest(scopes, potentials, 1)
     pair = Scopes(np.array([2, 2], dtype=np.int32), np.array([0, 2]), np.array([0, 1], dtype=np.int32))
     with pytest.raises(ValueError, match="no joint state"):
-        sample_forest(pair, Potentials(np.zeros(4), np.full(4, -np.inf)), 1)
+        JunctionTree(pair).sample(Potentials(np.zeros(4), np.full(4, -np.inf)), 1, seed=0)

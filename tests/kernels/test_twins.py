@@ -169,18 +169,14 @@ def test_a_long_chain_and_a_star_do_not_exhaust_the_stack():
 
 def test_exponentials():
     x = np.concatenate([np.linspace(-708, 709, 100_001), np.random.default_rng(0).normal(size=10_000), [0.0, -0.0]])
-    out = np.empty_like(x)
-    vector_math.exp_into(x, out)
+    out = x.copy()
+    vector_math.exp_in_place(out)
     assert (np.abs(out - np.exp(x)) / np.spacing(np.exp(x))).max() <= 2.0
     below = np.array([-np.inf, -1e300, -800.0, -708.5])
     vector_math.exp_in_place(below)
     np.testing.assert_array_equal(below, 0.0)
-    same = x.copy()
-    vector_math.exp_in_place(same)
-    np.testing.assert_array_equal(same, out)
     for values, largest in (([3.0, -7.0, 0.0], 7.0), ([3.0, -np.inf], np.inf), ([], 0.0)):
         assert vector_math.exp_in_place(np.array(values)) == largest
-        assert vector_math.exp_into(np.array(values), np.empty(len(values))) == largest
     assert not vector_math.exp_in_place(np.array([1.0, np.nan, np.inf])) <= 1e308
 
 

@@ -124,38 +124,49 @@ def _source_stamp() -> str:
     return digest.hexdigest()
 
 
-class _Locator(_CacheLocator):  # type: ignore[misc]
-    """Tells Numba our folder."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self._line = function.__code__.co_firstlineno
-
-    def get_cache_path(self) -> str:
-        return str(cache_folder().path)
-
-    def get_source_stamp(self) -> str:
-        return _source_stamp()
-
-    def get_disambiguator(self) -> str:
-        return str(self._line)
-
-    @classmethod
-    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:
-        return cls(py_func)
-
-
-class _Files(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Locator,)
-
-
 class _KernelCache(FunctionCache):  # type: ignore[misc]
-    """Numba's cache of one kernel, for several processes at once.
+    """Numba's cache of one kernel, for several processes at once; whatever depends on Numba's private cache is in this class.
 
     Numba alone numbers its files by an index that it reads before and writes after: two processes that compile one kernel
     for different types can give both the same number, and the code of the one is then run for the types of the other.
     """
 
+    class _Files(CompileResultCacheImpl):  # type: ignore[misc]
+        """The files of one kernel, in our folder."""
+
+        class _Locator(_CacheLocator):  # type: ignore[misc]
+            """The folder, the stamp and the name of one kernel's files."""
+
+            def __init__(self, function: Callable[..., Any]) -> None:
+                self._line = function.__code__.co_firstlineno
+
+            def get_cache_path(self) -> str:
+                return str(cache_folder().path)
+
+            def get_source_stamp(self) -> str:
+                return _source_stamp()
+
+            def get_disambiguator(self) -> str:
+                return str(self._line)
+
+            @classmethod
+            def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _CacheLocator:
+                return cls(py_func)
+
+        _locator_classes = (_Locator,)
+
     _impl_class = _Files
+
+    @classmethod
+    def attach(cls, dispatcher: Any, function: Callable[..., Any]) -> None:
+        """Make a dispatcher read and write its kernel here."""
+        dispatcher._cache = cls(function)
+
+    @classmethod
+    def has_all(cls, dispatcher: Any, signatures: tuple[tuple[Any, ...], ...]) -> bool:
+        """Return whether a dispatcher's code for all these types is cached."""
+        cached = dispatcher._cache
+        return isinstance(cached, cls) and all(cached.holds(types_, dispatcher.targetctx) for types_ in signatures)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         folder = cache_folder()
@@ -196,10 +207,7 @@ class Kernel:
 
     def is_kept(self) -> bool:
         """Whether the cache has the code for all these types."""
-        kept = self.dispatcher._cache
-        if not isinstance(kept, _KernelCache):
-            return False
-        return all(kept.holds(signature, self.dispatcher.targetctx) for signature in self.signatures)
+        return _KernelCache.has_all(self.dispatcher, self.signatures)
 
     def compile(self) -> None:
         """Compiles for all these types, or reads what is compiled."""
@@ -231,7 +239,7 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
         if config.DISABLE_JIT:
             return dispatcher
         if cache_folder().path is not None:
-            dispatcher._cache = _KernelCache(function)
+            _KernelCache.attach(dispatcher, function)
         name = f"{function.__module__.rpartition('.')[2]}.{function.__name__}{label}"
         DECLARED[name] = Kernel(dispatcher, signatures)
         return dispatcher

@@ -1,5 +1,6 @@
 """Where compiled kernels are kept, that nobody else can put one there, and that processes do not disturb each other."""
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -9,6 +10,7 @@ import threading
 import numba
 import pytest
 from numba import config, int64
+from numba.core.caching import FunctionCache, _CacheLocator
 
 from relcrf.kernels import compile as subject
 from relcrf.kernels.compile import CacheFolder, kernel
@@ -113,6 +115,22 @@ def twice(x):
 def kept_in(folder, monkeypatch):
     monkeypatch.setattr(subject, "cache_folder", lambda: CacheFolder(folder))
     return kernel((int64,))(twice)
+
+
+def test_numba_has_the_private_parts_that_the_cache_is_made_of():
+    """Runs with the oldest and the newest version that the lock files name; another version that differs fails here."""
+    cache = kernel((int64,))(twice)._cache
+    for method, parameters in {
+        FunctionCache.load_overload: ["self", "sig", "target_context"],
+        FunctionCache.save_overload: ["self", "sig", "data"],
+        FunctionCache.flush: ["self"],
+        FunctionCache._index_key: ["self", "sig", "codegen"],
+        type(cache._cache_file)._load_index: ["self"],
+    }.items():
+        assert list(inspect.signature(method).parameters) == parameters
+    assert FunctionCache._impl_class is not subject._KernelCache._impl_class
+    assert cache._impl._locator_classes == subject._KernelCache._Files._locator_classes
+    assert _CacheLocator.__abstractmethods__ <= set(dir(subject._KernelCache._Files._Locator))
 
 
 def test_without_a_folder_kernels_are_compiled_each_time(monkeypatch):

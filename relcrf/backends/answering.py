@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference
@@ -43,13 +42,6 @@ class Answering:
         scopes, potentials = self.graph.scopes, self.potentials
         if without and scopes.n_factors:
             touched = np.logical_or.reduceat(np.isin(scopes.node, without), scopes.start[:-1])
-            scopes, potentials = _only(scopes, potentials, ~touched)
+            potentials = potentials.of_factors(scopes, np.flatnonzero(~touched))
+            scopes = scopes.with_factors(np.flatnonzero(~touched))
         return self.method(scopes).marginals(potentials).nodes
-
-
-def _only(scopes: Scopes, potentials: Potentials, kept: np.ndarray) -> tuple[Scopes, Potentials]:
-    """The same nodes with some of the factors, shape (n_factors,), bool."""
-    start = offsets(scopes.arity[kept])
-    agreement = None if scopes.agreement is None else scopes.agreement[kept]
-    less = Scopes(scopes.cardinality, start, scopes.node[np.repeat(kept, scopes.arity)], agreement)
-    return less, Potentials(potentials.nodes, potentials.factors[np.repeat(kept, np.diff(scopes.table_start))])

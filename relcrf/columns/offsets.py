@@ -1,4 +1,4 @@
-"""The start offsets of runs that are stored one after another."""
+"""The start offsets of runs that are stored one after another (CSR), and the entries of some runs."""
 
 from __future__ import annotations
 
@@ -16,3 +16,15 @@ def offsets(counts: npt.ArrayLike) -> np.ndarray:
         The cumulative sums, starting with 0. Shape (n + 1,), int64.
     """
     return np.concatenate(([0], np.cumsum(counts, dtype=np.int64)))
+
+
+def entries_of_runs(start: np.ndarray, runs: np.ndarray) -> np.ndarray:
+    """Return the indices of all entries of some runs, run after run.
+
+    Args:
+        start: Start of each run, and the end of the last one. Shape (n + 1,).
+        runs: Which runs. Shape (m,).
+    """
+    sizes = start[runs + 1] - start[runs]
+    ends = np.cumsum(sizes)
+    return np.asarray(np.repeat(start[runs] - ends + sizes, sizes) + np.arange(int(sizes.sum())))

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
-from relcrf.graph.parts import spread
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import tables
 
@@ -40,7 +39,7 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     nodes, known = np.flatnonzero(is_free), np.flatnonzero(~is_free)
     number = np.cumsum(is_free) - 1
     free_place = np.flatnonzero(is_free[scopes.node])
-    n_free = np.bincount(_factor_of(scopes)[free_place], minlength=scopes.n_factors).astype(np.int64)
+    n_free = np.bincount(scopes.factor[free_place], minlength=scopes.n_factors).astype(np.int64)
     place_start = offsets(n_free)
     touched = n_free < scopes.arity
     state, speaks = _agreed(scopes, states, touched)
@@ -50,17 +49,19 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
     new = np.cumsum((n_free > 1) & speaks) - 1
     agreement = None if scopes.agreement is None else (scopes.agreement & ~touched)[kept]
     start = offsets(n_free[kept])
-    node = number[scopes.node[free_place[spread(place_start, kept)]]].astype(np.int32)
+    node = number[scopes.node[free_place[entries_of_runs(place_start, kept)]]].astype(np.int32)
     left = Scopes(scopes.cardinality[nodes], start, node, agreement)
 
-    of_nodes = potentials.nodes[spread(scopes.state_start, nodes)]
+    of_nodes = potentials.nodes[entries_of_runs(scopes.state_start, nodes)]
     of_factors = np.zeros(int(left.table_start[-1]))
     same = np.flatnonzero(~touched[kept])
-    of_factors[spread(left.table_start, same)] = potentials.factors[spread(scopes.table_start, kept[same])]
+    of_factors[entries_of_runs(left.table_start, same)] = potentials.factors[
+        entries_of_runs(scopes.table_start, kept[same])
+    ]
 
     known_states = np.where(is_free, 0, states)[scopes.node] * scopes.stride
     cell = scopes.table_start[:-1] + np.bincount(
-        _factor_of(scopes), weights=known_states, minlength=scopes.n_factors
+        scopes.factor, weights=known_states, minlength=scopes.n_factors
     ).astype(np.int64)
     cell = np.where(state < 0, cell, scopes.table_start[:-1])
     constant = float(potentials.nodes[scopes.state_start[known] + states[known]].sum())
@@ -85,11 +86,6 @@ def condition(scopes: Scopes, potentials: Potentials, states: np.ndarray) -> Con
         step = np.add.reduceat(left.stride, left.start[:-1])[new[some]]
         of_factors[left.table_start[new[some]] + step * state[some]] = potentials.factors[cell[some]]
     return Conditioned(left, Potentials(of_nodes, of_factors), constant, nodes)
-
-
-def _factor_of(scopes: Scopes) -> np.ndarray:
-    """The factor of each place of `scopes.node`."""
-    return np.repeat(np.arange(scopes.n_factors), scopes.arity)
 
 
 def _agreed(scopes: Scopes, states: np.ndarray, touched: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

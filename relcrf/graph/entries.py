@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from relcrf.columns.offsets import entries_of_runs
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
 
 
@@ -28,8 +29,7 @@ def entries_of(features: AbstractFeatures, rows: np.ndarray) -> Entries:
             return entries_of(tile, rows % tile.n_rows)
         case Sparse(row_start, column, values):
             sizes = np.diff(row_start)[rows]
-            first = np.repeat(row_start[rows] - np.cumsum(sizes) + sizes, sizes)
-            at = first + np.arange(len(first))
+            at = entries_of_runs(row_start, rows)
             value = values[at] if len(values) else np.ones(len(at))
             return Entries(np.repeat(np.arange(len(rows)), sizes), column[at], value)
         case Ones():

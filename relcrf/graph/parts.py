@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.kernels import components as kernel
 
@@ -22,19 +22,8 @@ def component_of(scopes: Scopes) -> np.ndarray:
     return parent
 
 
-def spread(start: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """All places of the chosen rows of a CSR column, row after row.
-
-    Args:
-        start: shape (n + 1,). chosen: rows, shape (m,).
-    """
-    sizes = start[chosen + 1] - start[chosen]
-    ends = np.cumsum(sizes)
-    return np.asarray(np.repeat(start[chosen] - ends + sizes, sizes) + np.arange(int(sizes.sum())))
-
-
 @dataclass(frozen=True, eq=False)
-class Part:
+class ScopesPart:
     """Some components of scopes.
 
     Args:
@@ -54,7 +43,7 @@ class Part:
         return Potentials(whole.nodes[self.node_cells], whole.factors[self.factor_cells])
 
 
-def part(scopes: Scopes, is_in: np.ndarray) -> Part:
+def part(scopes: Scopes, is_in: np.ndarray) -> ScopesPart:
     """The part of some nodes.
 
     Args:
@@ -63,8 +52,8 @@ def part(scopes: Scopes, is_in: np.ndarray) -> Part:
     nodes = np.flatnonzero(is_in)
     number = np.cumsum(is_in, dtype=np.int64) - 1
     factors = np.flatnonzero(is_in[scopes.node[scopes.start[:-1]]])
-    start = offsets(scopes.arity[factors])
-    node = number[scopes.node[spread(scopes.start, factors)]].astype(np.int32)
-    agreement = None if scopes.agreement is None else scopes.agreement[factors]
-    own = Scopes(scopes.cardinality[nodes], start, node, agreement)
-    return Part(own, nodes, factors, spread(scopes.state_start, nodes), spread(scopes.table_start, factors))
+    chosen = scopes.with_factors(factors)
+    own = Scopes(scopes.cardinality[nodes], chosen.start, number[chosen.node], chosen.agreement)
+    return ScopesPart(
+        own, nodes, factors, entries_of_runs(scopes.state_start, nodes), entries_of_runs(scopes.table_start, factors)
+    )

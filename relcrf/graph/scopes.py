@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
+from relcrf.kernels.factors import Factors
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,18 @@ class Scopes:
         return np.diff(self.start)
 
     @cached_property
+    def factor(self) -> np.ndarray:
+        """The factor of each place of `node`, int64."""
+        return np.repeat(np.arange(self.n_factors), self.arity)
+
+    @cached_property
+    def is_agreement(self) -> np.ndarray:
+        """`agreement` where there is any, else False everywhere, shape (n_factors,)."""
+        if self.agreement is None:
+            return np.zeros(self.n_factors, dtype=np.bool_)
+        return np.require(self.agreement, np.bool_, ("C", "W"))
+
+    @cached_property
     def state_start(self) -> np.ndarray:
         """Where each node's states begin in flat node tables, shape (n_nodes + 1,), int64."""
         return offsets(self.cardinality)
@@ -76,42 +89,60 @@ class Scopes:
             out[place] = out[place + 1] * sizes[place + 1]
         return out
 
+    @cached_property
+    def kernel_factors(self) -> Factors:
+        """The scopes as kernels take them, with the places of each node."""
+        return Factors(
+            cardinality=self.cardinality,
+            state_start=self.state_start,
+            start=self.start,
+            node=self.node,
+            stride=self.stride,
+            table_start=self.table_start,
+            agreement=self.is_agreement,
+            factor=self.factor,
+            touch_start=offsets(np.bincount(self.node, minlength=self.n_nodes)),
+            touch=np.argsort(self.node, kind="stable"),
+        )
+
+    def with_factors(self, factors: np.ndarray) -> Scopes:
+        """Return the same nodes with some of the factors, whose indices have shape (n,)."""
+        agreement = None if self.agreement is None else self.agreement[factors]
+        node = self.node[entries_of_runs(self.start, factors)]
+        return Scopes(self.cardinality, offsets(self.arity[factors]), node, agreement)
+
     def full(self, potentials: Potentials) -> tuple[Scopes, Potentials]:
         """The same with a table for every factor, for methods that have no way with agreements."""
-        if self.agreement is None or not self.agreement.any():
-            return replace(self, agreement=None), potentials
         scopes = replace(self, agreement=None)
+        if not self.is_agreement.any():
+            return scopes, potentials
         tables = np.zeros(int(scopes.table_start[-1]))
-        whole = np.flatnonzero(~self.agreement)
-        sizes = np.diff(self.table_start)[whole]
-        offset = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        tables[np.repeat(scopes.table_start[whole], sizes) + offset] = potentials.factors[
-            np.repeat(self.table_start[whole], sizes) + offset
-        ]
+        here, there = self._cells_of_tables(scopes)
+        tables[there] = potentials.factors[here]
         for factor, cells in self._diagonals(scopes):
             tables[cells] = potentials.factors[self.table_start[factor]][:, None]
         return scopes, Potentials(potentials.nodes, tables)
 
     def of_full(self, tables: np.ndarray) -> np.ndarray:
         """Flat marginals of the `full` scopes as ones of these: of an agreement, the probability that its nodes agree."""
-        if self.agreement is None or not self.agreement.any():
+        if not self.is_agreement.any():
             return tables
         scopes = replace(self, agreement=None)
         out = np.empty(int(self.table_start[-1]))
-        whole = np.flatnonzero(~self.agreement)
-        sizes = np.diff(self.table_start)[whole]
-        offset = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        out[np.repeat(self.table_start[whole], sizes) + offset] = tables[
-            np.repeat(scopes.table_start[whole], sizes) + offset
-        ]
+        here, there = self._cells_of_tables(scopes)
+        out[here] = tables[there]
         for factor, cells in self._diagonals(scopes):
             out[self.table_start[factor]] = tables[cells].sum(axis=1)
         return out
 
+    def _cells_of_tables(self, full: Scopes) -> tuple[np.ndarray, np.ndarray]:
+        """Return the cells of the factors that are no agreements, here and in the full tables."""
+        whole = np.flatnonzero(~self.is_agreement)
+        return entries_of_runs(self.table_start, whole), entries_of_runs(full.table_start, whole)
+
     def _diagonals(self, full: Scopes) -> list[tuple[np.ndarray, np.ndarray]]:
         """For each cardinality, the agreements over such nodes, and in the full tables their cells where all agree."""
-        assert self.agreement is not None
-        agreements = np.flatnonzero(self.agreement)
+        agreements = np.flatnonzero(self.is_agreement)
         of_node = self.cardinality[self.node[self.start[agreements]]]
         step = np.add.reduceat(full.stride, full.start[:-1])
         out = []
@@ -126,7 +157,7 @@ class Scopes:
         Raises:
             ValueError: where a factor is an agreement, which has no cells.
         """
-        if self.agreement is not None and self.agreement.any():
+        if self.is_agreement.any():
             raise ValueError("an agreement has no cells")
         if not self.n_factors:
             return np.empty(0, dtype=np.int64)
@@ -164,6 +195,10 @@ class Potentials(_Tables):
     def __new__(cls, nodes: np.ndarray, factors: np.ndarray) -> Potentials:
         """Arrays that are read-only or not contiguous are copied, as those of other numbers: kernels take no such."""
         return super().__new__(cls, *(np.require(table, np.float64, ("C", "W")) for table in (nodes, factors)))
+
+    def of_factors(self, scopes: Scopes, factors: np.ndarray) -> Potentials:
+        """Return those of `scopes.with_factors(factors)`."""
+        return Potentials(self.nodes, self.factors[entries_of_runs(scopes.table_start, factors)])
 
     def given(self, scopes: Scopes, states: np.ndarray) -> Potentials:
         """With some nodes clamped: -inf at all their other states.

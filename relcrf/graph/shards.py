@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from relcrf.columns.growing import GrowingColumn, Storage, part_of
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.components import PART_FACTORS, components, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
@@ -225,7 +225,7 @@ class _Growing:
                     self._append("values", values[chosen])
             case Sparse(row_start, column, values, _):
                 length = (row_start[1:] - row_start[:-1])[chosen]
-                entry = np.repeat(row_start[:-1][chosen] - np.cumsum(length) + length, length) + np.arange(length.sum())
+                entry = entries_of_runs(row_start, np.arange(len(row_start) - 1)[chosen])
                 self._append("length", length)
                 self._append("column", column[entry])
                 if len(values):

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.errors import DataError, DataPlace, Diagnostic, Source, Span
-from relcrf.graph.parts import spread
 from relcrf.graph.scopes import Potentials, Scopes
 
 KINDS = ("MARKOV", "BAYES")
@@ -235,12 +234,14 @@ def _model(
     arity = np.diff(start)
     large = np.flatnonzero(arity > 1)
     own = offsets(arity[large])
-    scopes = Scopes(cardinality, own, node[spread(start, large)])
+    scopes = Scopes(cardinality, own, node[entries_of_runs(start, large)])
     nodes = np.zeros(int(scopes.state_start[-1]))
     single = np.flatnonzero(arity == 1)
-    np.add.at(nodes, spread(scopes.state_start, node[start[single]]), logs[spread(table_start, single)])
+    np.add.at(
+        nodes, entries_of_runs(scopes.state_start, node[start[single]]), logs[entries_of_runs(table_start, single)]
+    )
     constant = float(logs[table_start[:-1][arity == 0]].sum())
-    return UaiModel(scopes, Potentials(nodes, logs[spread(table_start, large)]), constant)
+    return UaiModel(scopes, Potentials(nodes, logs[entries_of_runs(table_start, large)]), constant)
 
 
 def read_evidence(path: Path, cardinality: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from relcrf.graph.parts import Part, component_of, part
+from relcrf.graph.parts import ScopesPart, component_of, part
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.dual_decomposition import DualDecomposition
@@ -23,7 +23,7 @@ STATUSES = ("exact", "converged", "not converged", "interrupted", "diverged")
 class Share(NamedTuple):
     """Components that go by the same methods, of which one gives marginals and one the best states."""
 
-    part: Part
+    part: ScopesPart
     sums: AbstractInference
     maxima: AbstractInference
 
@@ -108,7 +108,7 @@ class Auto(AbstractInference):
         return MapStates(score, states, bound, _worst(verdicts))
 
 
-def _alike(some: Part, method: AbstractInference) -> Share:
+def _alike(some: ScopesPart, method: AbstractInference) -> Share:
     return Share(some, method, method)
 
 

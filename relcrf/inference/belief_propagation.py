@@ -11,14 +11,13 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.iteration import iterate
 from relcrf.inference.pair_lanes import PairLanes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
 from relcrf.inference.spanning_trees import SpanningTrees
 from relcrf.kernels import beliefs, schedules
-from relcrf.kernels.messages import Network, State, Tables, scratch
+from relcrf.kernels.messages import MessageState, MessageTables, Network, scratch
 
 RANGE = 600.0
 """Nats that potentials which meet in a node may differ by for messages to be numbers: float64 holds 708."""
@@ -108,7 +107,7 @@ class BeliefPropagation(AbstractInference):
     def _network(self) -> Network:
         sizes = self.scopes.cardinality[self.scopes.node]
         appearance = np.ones(self.scopes.n_factors) if self._trees is None else self._trees.appearance
-        return Network(factors_of(self.scopes), offsets(sizes), appearance)
+        return Network(self.scopes.kernel_factors, offsets(sizes), appearance)
 
     @cached_property
     def _work(self) -> tuple[np.ndarray, ...]:
@@ -126,7 +125,7 @@ class BeliefPropagation(AbstractInference):
     def _lanes(self) -> list[PairLanes]:
         return PairLanes.of(self.scopes)
 
-    def _run(self, potentials: Potentials, maximum: bool) -> tuple[Tables, State, Verdict]:
+    def _run(self, potentials: Potentials, maximum: bool) -> tuple[MessageTables, MessageState, Verdict]:
         """Messages as logs, and what they make of each node's states, when the rounds are over."""
         net, logs = self._network, potentials.factors
         if self._trees is not None:
@@ -141,7 +140,7 @@ class BeliefPropagation(AbstractInference):
             verdict = self._iterate(self._step(tables, state, enough), enough)
             message = np.log(state.message) if linear else state.message
         tables = self._tables(Potentials(potentials.nodes, logs), maximum, log=True, numbers=False)
-        state = State(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
+        state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
         schedules.open_products(net, tables, state)
         return tables, state, verdict
 
@@ -172,12 +171,11 @@ class BeliefPropagation(AbstractInference):
         if scopes.n_factors:
             begin = scopes.table_start[:-1]
             of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
-            if scopes.agreement is not None:
-                of_factor[scopes.agreement] = np.abs(potentials.factors[begin[scopes.agreement]])
+            of_factor[scopes.is_agreement] = np.abs(potentials.factors[begin[scopes.is_agreement]])
             spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
         return bool((spread <= RANGE).all())
 
-    def _tables(self, potentials: Potentials, maximum: bool, log: bool, numbers: bool) -> Tables:
+    def _tables(self, potentials: Potentials, maximum: bool, log: bool, numbers: bool) -> MessageTables:
         scopes, damping = self.scopes, float(self.damping)
         values = np.empty(0)
         if numbers and scopes.n_factors:
@@ -185,7 +183,7 @@ class BeliefPropagation(AbstractInference):
             values = np.exp(
                 potentials.factors - np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(scopes.table_start))
             )
-        return Tables(
+        return MessageTables(
             log, maximum, values, potentials.factors, potentials.nodes if log else self._numbers(potentials), damping
         )
 
@@ -196,16 +194,16 @@ class BeliefPropagation(AbstractInference):
         top = np.maximum.reduceat(potentials.nodes, self.scopes.state_start[:-1])
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
-    def _open(self, tables: Tables) -> State:
+    def _open(self, tables: MessageTables) -> MessageState:
         """Messages that say nothing."""
         n_states = int(self.scopes.state_start[-1])
         barred = np.zeros(n_states if tables.log else 0, dtype=np.int64)
         message = np.full(int(self._network.message_start[-1]), 0.0 if tables.log else 1.0)
-        state = State(message, np.empty(n_states), barred)
+        state = MessageState(message, np.empty(n_states), barred)
         schedules.open_products(self._network, tables, state)
         return state
 
-    def _step(self, tables: Tables, state: State, enough: float) -> Step:
+    def _step(self, tables: MessageTables, state: MessageState, enough: float) -> Step:
         net = self._network
         if self.schedule == "flooding":
             return self._flooding(tables, state)
@@ -234,7 +232,7 @@ class BeliefPropagation(AbstractInference):
 
         return commit
 
-    def _flooding(self, tables: Tables, state: State) -> Step:
+    def _flooding(self, tables: MessageTables, state: MessageState) -> Step:
         net, every = self._network, np.arange(self.scopes.n_factors)
 
         def flood(rounds: int) -> float:
@@ -269,7 +267,7 @@ class BeliefPropagation(AbstractInference):
                     most = max(most, lanes.flood(numbers, message, product, following, maximum, keep))
                 change = float(np.log(most))
                 if len(others):
-                    now = State(state.message, product, state.barred)
+                    now = MessageState(state.message, product, state.barred)
                     change = max(change, schedules.flood(net, tables, now, self._work, others, following, state.barred))
                 product, following = following, product
             return change
@@ -281,7 +279,7 @@ class BeliefPropagation(AbstractInference):
             message[begin + np.arange(lanes.first + lanes.second)] = np.log(lanes.by_pair(found))
         return message, verdict
 
-    def _reweighted(self, potentials: Potentials, state: State) -> Potentials:
+    def _reweighted(self, potentials: Potentials, state: MessageState) -> Potentials:
         """The same scores, as potentials that take part in each forest: nodes wholly, each pair as often as it appears."""
         net, scopes = self._network, self.scopes
         assert self._trees is not None

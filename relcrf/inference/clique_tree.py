@@ -115,9 +115,7 @@ def _pairs(scopes: Scopes, place_counts: np.ndarray) -> np.ndarray:
         place_counts: which places of `scopes.node` count, bool.
     """
     node = scopes.node[place_counts]
-    arity = np.bincount(
-        np.repeat(np.arange(scopes.n_factors), scopes.arity)[place_counts], minlength=scopes.n_factors
-    ).astype(np.int64)
+    arity = np.bincount(scopes.factor[place_counts], minlength=scopes.n_factors).astype(np.int64)
     start = offsets(arity)
     found = [np.empty(0, dtype=np.int64)]
     for size in np.unique(arity[arity > 1]):

@@ -14,13 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import ascended
 from relcrf.inference.iteration import iterate
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
 from relcrf.kernels import dual_decomposition as kernel
-from relcrf.kernels.factors import Factors
 
 CLOSED = 1e-9
 """Share of the score at which the gap to the bound is rounding, and the joint state a best one."""
@@ -53,7 +51,7 @@ class DualDecomposition(AbstractInference):
         raise ValueError("dual decomposition finds most probable states and has no marginals")
 
     def map_states(self, potentials: Potentials) -> MapStates:
-        factors, (order, forward, backward, message_start) = self._factors, self._passes
+        factors, (order, forward, backward, message_start) = self.scopes.kernel_factors, self._passes
         message = np.zeros(int(message_start[-1]))
         alive = potentials.nodes > -np.inf
         best = _Best(ascended(factors, potentials, np.zeros(self.scopes.n_nodes, dtype=np.int32)), -np.inf, np.inf)
@@ -88,13 +86,9 @@ class DualDecomposition(AbstractInference):
         return MapStates(score, best.states, max(best.bound, score), verdict)
 
     @cached_property
-    def _factors(self) -> Factors:
-        return factors_of(self.scopes)
-
-    @cached_property
     def _passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The order, children first; for both ways which places' factors go on; where the places' messages begin."""
-        scopes, order = self.scopes, kernel.breadth_first(self._factors)[::-1].copy()
+        scopes, order = self.scopes, kernel.breadth_first(self.scopes.kernel_factors)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)
         if not scopes.n_factors:

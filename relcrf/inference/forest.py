@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Unanswerable, Verdict
 from relcrf.kernels import forest, forest_layout
@@ -155,9 +155,7 @@ class ForestPlan:
 
     def states_of(self, start: np.ndarray) -> np.ndarray:
         """Indices that bring flat node tables, whose nodes begin at `start`, into the order of positions."""
-        return np.repeat(start[self.order] - self.state_start[:-1], self.cardinality) + np.arange(
-            int(self.state_start[-1])
-        )
+        return entries_of_runs(start, self.order)
 
 
 class _Desk:

@@ -11,12 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.clique_tree import CliqueTree, clique_tree
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Verdict
 from relcrf.kernels import junction_tree as kernel
-from relcrf.kernels.factors import Factors
 
 DRAWS = 1 << 22
 """Random numbers that are held at a time."""
@@ -50,12 +48,8 @@ class JunctionTree(AbstractInference):
         factors = (tree.factor_start, tree.factor)
         return kernel.Cliques(tree.clique_start, tree.clique_node, tree.n_shared, *tables, tree.parent, *factors)
 
-    @cached_property
-    def _factors(self) -> Factors:
-        return factors_of(self.scopes)
-
     def _up(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:
-        total, table, message = kernel.up(self._trees, self._factors, *potentials, maximum)
+        total, table, message = kernel.up(self._trees, self.scopes.kernel_factors, *potentials, maximum)
         return float(total), table, message
 
     def marginals(self, potentials: Potentials) -> Marginals:
@@ -63,7 +57,7 @@ class JunctionTree(AbstractInference):
         value = 0.0 if log_partition > -np.inf else np.nan
         nodes, factors = np.full(len(potentials.nodes), value), np.full(len(potentials.factors), value)
         if log_partition > -np.inf:
-            kernel.down(self._trees, self._factors, table, message, nodes, factors)
+            kernel.down(self._trees, self.scopes.kernel_factors, table, message, nodes, factors)
         return Marginals(log_partition, nodes, factors, Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:

@@ -12,14 +12,13 @@ from functools import cached_property
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import alone, find_possible
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.iteration import iterate
 from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
 from relcrf.kernels import mean_field as kernel
-from relcrf.kernels.factors import Factors, most_nodes
+from relcrf.kernels.factors import most_nodes
 from relcrf.kernels.mean_field import Parts
 
 SMALL = 1 << 12
@@ -69,7 +68,7 @@ class MeanField(AbstractInference):
     def marginals(self, potentials: Potentials) -> Marginals:
         best = self._best(potentials)
         tables = np.empty(int(self.scopes.table_start[-1]))
-        kernel.factor_marginals(self._factors, self._parts, potentials.factors, best.q, tables)
+        kernel.factor_marginals(self.scopes.kernel_factors, self._parts, potentials.factors, best.q, tables)
         bound = best.bound if best.broken == 0.0 else -np.inf
         return Marginals(bound, best.q[: int(self.scopes.state_start[-1])].copy(), tables, best.verdict)
 
@@ -95,7 +94,7 @@ class MeanField(AbstractInference):
             if start < self.restarts:
                 nodes = _softmax(self.scopes, potentials.nodes + rng.gumbel(size=len(potentials.nodes)))
             elif best.broken > 0.0:
-                states, _ = find_possible(self._factors, potentials, alone(self.scopes, potentials), rng)
+                states, _ = find_possible(self.scopes.kernel_factors, potentials, alone(self.scopes, potentials), rng)
                 nodes = np.zeros(len(potentials.nodes))
                 nodes[self.scopes.state_start[:-1] + states] = 1.0
             else:
@@ -109,10 +108,6 @@ class MeanField(AbstractInference):
         return best
 
     @cached_property
-    def _factors(self) -> Factors:
-        return factors_of(self.scopes)
-
-    @cached_property
     def _block_of(self) -> np.ndarray:
         """Blocks counted from 0, ascending. Shape (n_nodes,)."""
         if self.blocks is None:
@@ -123,7 +118,7 @@ class MeanField(AbstractInference):
     def _parts(self) -> Parts:
         scopes, block_of = self.scopes, self._block_of
         n_blocks = int(block_of.max(initial=-1)) + 1
-        key = self._factors.factor * max(1, n_blocks) + block_of[scopes.node]
+        key = self.scopes.kernel_factors.factor * max(1, n_blocks) + block_of[scopes.node]
         distinct, part_of = np.unique(key, return_inverse=True)
         factor, block = distinct // max(1, n_blocks), distinct % max(1, n_blocks)
         place = np.argsort(part_of, kind="stable")
@@ -194,7 +189,7 @@ class _Ascent:
         """`nodes` are the distributions to begin with, flat."""
         self.method, self.potentials = method, potentials
         self.q = np.concatenate((nodes, np.empty(method._size - len(nodes))))
-        kernel.products(method._factors, method._parts, self.q)
+        kernel.products(method.scopes.kernel_factors, method._parts, self.q)
         self.scratch = np.empty_like(self.q), np.empty_like(self.q), np.zeros(method.scopes.n_nodes, dtype=np.int64)
         self.entropy = np.zeros(len(method._parts.block_start) - 1)
         self.verdict = Verdict("converged")
@@ -217,7 +212,12 @@ class _Ascent:
                     if isinstance(run, _Forest):
                         run.update(self, seen, hard, new)
                     else:
-                        arrays = (method._factors, method._parts, self.potentials.nodes, self.potentials.factors)
+                        arrays = (
+                            method.scopes.kernel_factors,
+                            method._parts,
+                            self.potentials.nodes,
+                            self.potentials.factors,
+                        )
                         kernel.update(*arrays, *run, hard, seen, *self.scratch, new, self.entropy)
                 change = float(np.abs(new - self.q).max(initial=0.0))
                 self.q = new
@@ -235,7 +235,9 @@ class _Ascent:
         """Lower bound of the log partition without what cannot be; expected number of broken rules."""
         method, potentials = self.method, self.potentials
         tables = np.empty(int(method.scopes.table_start[-1]))
-        energy, broken = kernel.factor_marginals(method._factors, method._parts, potentials.factors, self.q, tables)
+        energy, broken = kernel.factor_marginals(
+            method.scopes.kernel_factors, method._parts, potentials.factors, self.q, tables
+        )
         nodes = self.q[: len(potentials.nodes)]
         possible = potentials.nodes > -np.inf
         energy += float(nodes[possible] @ potentials.nodes[possible])
@@ -291,8 +293,8 @@ class _Forest:
         """The block's new distribution; a best state of it where `hard`, or where every one breaks a rule."""
         method, potentials = ascent.method, ascent.potentials
         field, broken, _ = ascent.scratch
-        arrays = (method._factors, method._parts, potentials.nodes, potentials.factors)
-        scratch = np.empty((2, most_nodes(method._factors)), dtype=np.int64)
+        arrays = (method.scopes.kernel_factors, method._parts, potentials.nodes, potentials.factors)
+        scratch = np.empty((2, most_nodes(method.scopes.kernel_factors)), dtype=np.int64)
         kernel.fields(*arrays, self.block, seen, *scratch, field, broken)
         rules = self._tables(broken)
         given = self._tables(field)

@@ -37,8 +37,7 @@ class PairLanes:
         """All pairs of these scopes, by shape."""
         pairs = np.flatnonzero(scopes.arity == 2)
         ends = scopes.node[scopes.start[pairs, None] + np.arange(2)]
-        agreement = np.zeros(len(pairs), dtype=np.bool_) if scopes.agreement is None else scopes.agreement[pairs]
-        shape = np.column_stack((scopes.cardinality[ends], agreement))
+        shape = np.column_stack((scopes.cardinality[ends], scopes.is_agreement[pairs]))
         out = []
         for first, second, agree in distinct_rows(shape):
             here = np.flatnonzero((shape == (first, second, agree)).all(axis=1))

@@ -62,14 +62,7 @@ class SpanningTrees:
         return float(np.mean([forest.map_states(part).score for forest, part in self._parts(potentials)]))
 
     def _parts(self, potentials: Potentials) -> list[tuple[ForestInference, Potentials]]:
-        edges = self.scopes.node.reshape(-1, 2)
-        sizes = np.diff(self.scopes.table_start)
-        out = []
-        for pairs in self.members:
-            scopes = Scopes(self.scopes.cardinality, 2 * np.arange(len(pairs) + 1), edges[pairs].ravel())
-            has = np.zeros(self.scopes.n_factors, dtype=np.bool_)
-            has[pairs] = True
-            out.append(
-                (ForestInference(scopes), Potentials(potentials.nodes, potentials.factors[np.repeat(has, sizes)]))
-            )
-        return out
+        return [
+            (ForestInference(self.scopes.with_factors(pairs)), potentials.of_factors(self.scopes, pairs))
+            for pairs in self.members
+        ]

@@ -24,7 +24,7 @@ def test_more_sweeps_come_nearer(name, blocks):
 
 def test_a_forest_is_drawn_as_a_whole():
     scopes, potentials = forest(np.random.default_rng(0), n=9, scale=3.0)
-    (sizes,) = np.diff(forest_cover(Gibbs(scopes)._factors, np.random.default_rng(0)).start)
+    (sizes,) = np.diff(forest_cover(scopes.kernel_factors, np.random.default_rng(0)).start)
     assert sizes == 9
     found = Gibbs(scopes, blocks="tree", sweeps=20, chains=1).marginals(potentials)
     np.testing.assert_allclose(found.nodes, Enumeration(scopes).marginals(potentials).nodes, atol=1e-9)

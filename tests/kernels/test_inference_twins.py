@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from networks import CLIQUES, FORESTS, LOOPS, hard
 
-from relcrf.graph.incidence import factors_of
 from relcrf.graph.scopes import Scopes
 from relcrf.inference.mean_field import MeanField
 from relcrf.kernels import dual_decomposition, factors, induced_forests, mean_field
@@ -40,7 +39,7 @@ def joint_states(scopes, f):
 def test_conditional(name):
     rng, scopes, potentials = made(name, 0)
     states = np.array([rng.integers(k) for k in scopes.cardinality], dtype=np.int32)
-    arrays = factors_of(scopes)
+    arrays = scopes.kernel_factors
     found, broken = np.empty(5), np.empty(5, dtype=np.int64)
     for v in range(scopes.n_nodes):
         factors.conditional(arrays, *potentials, v, states, found, broken)
@@ -61,7 +60,7 @@ def test_fields_of_the_mean_field(name, n_blocks):
     block_of = np.arange(scopes.n_nodes) if n_blocks is None else rng.integers(n_blocks, size=scopes.n_nodes)
     block_of = np.unique(block_of, return_inverse=True)[1]
     method = MeanField(scopes, blocks=block_of)
-    arrays, parts, q = method._factors, method._parts, np.zeros(method._size)
+    arrays, parts, q = scopes.kernel_factors, method._parts, np.zeros(method._size)
     joint = {}  # of each block: its nodes, and a probability for each of their states
     for b in range(block_of.max() + 1):
         nodes = np.flatnonzero(block_of == b)
@@ -122,7 +121,7 @@ def test_fields_of_the_mean_field(name, n_blocks):
 def test_pull(name):
     """The best that a factor can give one of its nodes, by going through its joint states."""
     rng, scopes, potentials = made(name, 2)
-    arrays = factors_of(scopes)
+    arrays = scopes.kernel_factors
     message_start = np.concatenate(([0], np.cumsum(scopes.cardinality[scopes.node])))
     message = rng.normal(size=int(message_start[-1]))
     alive = rng.random(int(scopes.state_start[-1])) < 0.7
@@ -156,7 +155,7 @@ def test_induced_forests(seed):
         graph = nx.Graph([tuple(s) for s in inside if len(s) == 2])
         return max(map(len, inside)) <= 2 and (not graph or nx.is_forest(graph))
 
-    arrays, inside, order = factors_of(scopes), np.empty(n, dtype=bool), rng.permutation(n)
+    arrays, inside, order = scopes.kernel_factors, np.empty(n, dtype=bool), rng.permutation(n)
     induced_forests.grow(arrays, order, inside)
     chosen = set(np.flatnonzero(inside).tolist())
     assert is_forest(chosen)

@@ -66,6 +66,11 @@ class Problem:
                 graph = graph.joined((group,), space.weights(len(pairs)))
         return replace(self, graph=graph)
 
+    @property
+    def latent(self) -> np.ndarray:
+        """Free variables without a state, shape (n_variables,), bool."""
+        return np.asarray((self.roles == Role.FREE) & (self.states < 0))
+
     def start(self, seed: int) -> np.ndarray:
         """Where learning starts, shape (layout.size,).
 
@@ -73,7 +78,7 @@ class Problem:
         one begin at small random values.
         """
         point = self.graph.layout.initial()
-        latent = (self.roles == Role.FREE) & (self.states < 0)
+        latent = self.latent
         rng = np.random.default_rng(seed)
         for group in self.graph.groups:
             block = self.graph.layout.blocks[group.block]

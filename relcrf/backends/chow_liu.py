@@ -12,7 +12,7 @@ from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractLikelihoodBackend, Learned, Monitor, Problem, SharedVector
 from relcrf.backends.exact import AbstractForestPart
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.graph.reduction import ReducedGraph
 from relcrf.structure.conditional_chow_liu import EdgeRule
 from relcrf.structure.edge_kinds import edge_values, information, joint_counts
 
@@ -23,7 +23,7 @@ def label_information(problem: Problem, backend: str) -> np.ndarray:
     Raises:
         UsageError: where some of them are latent.
     """
-    if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+    if problem.latent.any():
         message = f"backend '{backend}' counts the states of pairs here, and those of latent attributes are not known"
         raise UsageError(Diagnostic("E307", message, hint="use --backend ess without pooling"))
     layout, k = problem.graph.layout, int(problem.graph.cardinality.max(initial=1))

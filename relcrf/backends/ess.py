@@ -139,13 +139,9 @@ class EssBackend(AbstractLikelihoodBackend):
     def __post_init__(self) -> None:
         self._require_one_of("objective", ("likelihood", "margin"))
         self._require_one_of("observed_edges", ("fold", "tree"))
-        for setting in ("width", "sharpness", "trees"):
-            if not getattr(self, setting):
-                message = f"setting '{setting}' of backend '{self.name}' cannot be 0"
-                raise UsageError(Diagnostic("E305", message, hint="it takes a number above 0"))
+        self._require_above_0("width", "sharpness", "trees")
         if self.pooling > 1:
-            message = f"setting 'pooling' of backend '{self.name}' cannot be {self.pooling:g}"
-            raise UsageError(Diagnostic("E305", message, hint="it takes a number from 0 to 1"))
+            self._refuse("pooling", "it takes a number from 0 to 1")
 
     @property
     def undivided(self) -> str:
@@ -159,7 +155,7 @@ class EssBackend(AbstractLikelihoodBackend):
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         margin = self.objective == "margin"
-        if margin and ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+        if margin and problem.latent.any():
             message = "the margin objective cannot learn latent attributes: it needs every target's state"
             raise UsageError(Diagnostic("E307", message, hint="use --set objective=likelihood"))
         pairs = problem.sum_of(Pairs(self.name))

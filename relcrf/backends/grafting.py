@@ -125,7 +125,7 @@ class GraftingBackend(AbstractWholeGraphBackend):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             hint = "edges are tested by all samples at once: give more --memory, and no --workers"
             raise UsageError(Diagnostic("E309", message, hint=hint))
-        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+        if problem.latent.any():
             message = (
                 f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
             )

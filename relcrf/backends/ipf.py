@@ -11,10 +11,10 @@ from relcrf.backends.base import Learned, Monitor, Problem
 from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WITH_PARTITION, AbstractWholeGraphBackend
 from relcrf.errors import DataError, Diagnostic, UsageError
-from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.graph.reduction import ReducedGraph
 from relcrf.learning.lbfgs import State
 from relcrf.learning.moments import Moments, label_moments
-from relcrf.learning.proportional_fitting import ProportionalFitting, Tables, is_counted, is_table
+from relcrf.learning.proportional_fitting import ProportionalFitting, WeightTables, is_counted, is_table
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,7 @@ class IpfBackend(AbstractWholeGraphBackend):
         if self.l2:
             raise _penalised(f"'l2={self.l2:g}' was set")
         if not 0.0 <= self.smoothing < 1.0:
-            message = f"setting 'smoothing' of backend '{self.name}' cannot be {self.smoothing:g}"
-            raise UsageError(Diagnostic("E305", message, hint="it takes a share of the samples, below 1"))
+            self._refuse("smoothing", "it takes a share of the samples, below 1")
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
         self._require_tables(problem)
@@ -59,7 +58,7 @@ class IpfBackend(AbstractWholeGraphBackend):
         start = layout.initial()
         expected = likelihood.expectation(start, None)[1]
         target = np.where(learned, (1.0 - self.smoothing) * observed + self.smoothing * expected, observed)
-        tables = Tables.of(graph, together=self.update == "all")
+        tables = WeightTables.of(graph, together=self.update == "all")
         self._require_possible(graph, tables, target, expected)
 
         def evaluate(weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -100,7 +99,7 @@ class IpfBackend(AbstractWholeGraphBackend):
         if isinstance(problem, ShardedProblem):
             message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
             raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers; or use ess"))
-        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+        if problem.latent.any():
             message = (
                 f"backend '{self.name}' cannot learn latent attributes: it matches counts of states that are known"
             )
@@ -117,7 +116,9 @@ class IpfBackend(AbstractWholeGraphBackend):
             if not is_table(group):
                 raise _unfit(block.name, "has patterns of which a state can have several", "list the terms in 'over'")
 
-    def _require_possible(self, graph: ReducedGraph, tables: Tables, target: np.ndarray, expected: np.ndarray) -> None:
+    def _require_possible(
+        self, graph: ReducedGraph, tables: WeightTables, target: np.ndarray, expected: np.ndarray
+    ) -> None:
         """Refuses counts that no finite weights match.
 
         Raises:

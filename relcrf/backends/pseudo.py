@@ -20,7 +20,7 @@ from relcrf.backends.base import (
 from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
-from relcrf.graph.reduction import ReducedGraph, Role
+from relcrf.graph.reduction import ReducedGraph
 from relcrf.learning.likelihood import ForestLikelihood
 
 
@@ -61,7 +61,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         self._require_one_of("inference", WITH_MARGINALS)
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+        if problem.latent.any():
             message = "backend 'pseudo' cannot learn latent attributes: it needs every neighbour's state"
             raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
         return self.fit_part(problem.sum_of(Blankets()), problem.graph.layout.initial, monitor, "variables")

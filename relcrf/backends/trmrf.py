@@ -99,7 +99,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         start = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.objective == "cd" and self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
-        hidden = (problem.roles == Role.FREE) & (problem.states < 0)
+        hidden = problem.latent
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
         unary = maximise_likelihood(
@@ -152,7 +152,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         _require_literals(problem.candidates)
         if self.structure != "cfi":
             _require_room(problem.candidates, self.structure)
-        if self.objective == "pseudo" and ((problem.roles == Role.FREE) & (problem.states < 0)).any():
+        if self.objective == "pseudo" and problem.latent.any():
             message = (
                 f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
             )

@@ -12,13 +12,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
-from relcrf.execution.summation import Node, joined, total
+from relcrf.execution.summation import ShardSum, joined, total
 
 Result_co = TypeVar("Result_co", covariant=True)
 T = TypeVar("T")
 
 
-class Task(Protocol[Result_co]):
+class ShardTask(Protocol[Result_co]):
     """Work on one shard: picklable, and importable by name where it is to run, so no lambda and nothing of `__main__`.
 
     A task may keep what it has loaded in a cache of its module: an executor gives the same shards to the same worker where
@@ -40,7 +40,7 @@ class AbstractExecutor(ABC):
     A task's exception comes back as itself, with a note that names the shard.
     """
 
-    def map_reduce(self, task: Task[T], shards: Sequence[Path]) -> T:
+    def map_reduce(self, task: ShardTask[T], shards: Sequence[Path]) -> T:
         """Return the sum of the task's results over the shards: the same bits for every executor and number of workers.
 
         Args:
@@ -52,7 +52,7 @@ class AbstractExecutor(ABC):
         """
         return total(self._spread(_Sums(task), shards))
 
-    def map(self, task: Task[T], shards: Sequence[Path]) -> list[T]:
+    def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
         """Return the task's results in the order of the shards; they are pickled, so small ones, such as a file's name."""
         return list(self._spread(_Results(task), shards))
 
@@ -83,7 +83,7 @@ def consecutive(n_shards: int, n_workers: int) -> list[range]:
 class _Results(Generic[T]):
     """The work of `map`."""
 
-    task: Task[T]
+    task: ShardTask[T]
 
     def __call__(self, start: int, shards: Sequence[Path]) -> list[T]:
         return list(_results(self.task, shards))
@@ -93,13 +93,15 @@ class _Results(Generic[T]):
 class _Sums(Generic[T]):
     """The work of `map_reduce`."""
 
-    task: Task[T]
+    task: ShardTask[T]
 
-    def __call__(self, start: int, shards: Sequence[Path]) -> list[Node[T]]:
-        return joined(Node(position, 1, result) for position, result in enumerate(_results(self.task, shards), start))
+    def __call__(self, start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
+        return joined(
+            ShardSum(position, 1, result) for position, result in enumerate(_results(self.task, shards), start)
+        )
 
 
-def _results(task: Task[T], shards: Sequence[Path]) -> Iterator[T]:
+def _results(task: ShardTask[T], shards: Sequence[Path]) -> Iterator[T]:
     for shard in shards:
         try:
             result = task(shard)

@@ -20,15 +20,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Node(Generic[T]):
+class ShardSum(Generic[T]):
     """The sum of the results of the shards at [start, start + size)."""
 
     start: int
     size: int
     result: T
 
-    def __add__(self, right: Node[T]) -> Node[T]:
-        return Node(self.start, self.size + right.size, added(self.result, right.result))
+    def __add__(self, right: ShardSum[T]) -> ShardSum[T]:
+        return ShardSum(self.start, self.size + right.size, added(self.result, right.result))
 
 
 def added(left: Any, right: Any) -> Any:
@@ -44,13 +44,13 @@ def added(left: Any, right: Any) -> Any:
     return left + right
 
 
-def joined(nodes: Iterable[Node[T]]) -> list[Node[T]]:
+def joined(nodes: Iterable[ShardSum[T]]) -> list[ShardSum[T]]:
     """Return the fewest nodes of the tree with the same shards.
 
     Args:
         nodes: of consecutive runs of shards, in the order of the shards. Read one by one: only some are held at a time.
     """
-    stack: list[Node[T]] = []
+    stack: list[ShardSum[T]] = []
     for node in nodes:
         while stack and stack[-1].size == node.size and stack[-1].start % (2 * node.size) == 0:
             node = stack.pop() + node
@@ -58,7 +58,7 @@ def joined(nodes: Iterable[Node[T]]) -> list[Node[T]]:
     return stack
 
 
-def total(nodes: Iterable[Node[T]]) -> T:
+def total(nodes: Iterable[ShardSum[T]]) -> T:
     """Return the sum over all shards.
 
     The tree of a number of shards that is no power of 2 has no root: its topmost nodes are added from the last to the first.

@@ -47,7 +47,7 @@ class Network(NamedTuple):
     appearance: np.ndarray
 
 
-class Tables(NamedTuple):
+class MessageTables(NamedTuple):
     """Potentials as numbers and as logs, in each factor the largest 1 and 0; of an agreement the log of its one number.
 
     Args:
@@ -64,7 +64,7 @@ class Tables(NamedTuple):
     damping: float
 
 
-class State(NamedTuple):
+class MessageState(NamedTuple):
     """What changes: the messages, and what they make of each node's states. barred: empty where messages are linear."""
 
     message: np.ndarray
@@ -83,8 +83,8 @@ def scratch(network: Network) -> tuple[np.ndarray, ...]:
 
 FLAT, LONG = float64[::1], int64[::1]
 NETWORK = types.NamedTuple((FACTORS, LONG, FLAT), Network)
-TABLES = types.NamedTuple((boolean, boolean, FLAT, FLAT, FLAT, float64), Tables)
-STATE = types.NamedTuple((FLAT, FLAT, LONG), State)
+TABLES = types.NamedTuple((boolean, boolean, FLAT, FLAT, FLAT, float64), MessageTables)
+STATE = types.NamedTuple((FLAT, FLAT, LONG), MessageState)
 WORK = types.Tuple((*[float64[:, ::1]] * 4, FLAT, FLAT, LONG))
 """The types of the tuples above."""
 

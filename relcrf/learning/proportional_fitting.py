@@ -50,7 +50,7 @@ def is_counted(group: FactorGroup) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class Tables:
+class WeightTables:
     """The tables of a graph, and which may move at the same time.
 
     Args:
@@ -68,7 +68,7 @@ class Tables:
     rounds: tuple[tuple[np.ndarray, np.ndarray], ...]
 
     @classmethod
-    def of(cls, graph: ReducedGraph, *, together: bool) -> Tables:
+    def of(cls, graph: ReducedGraph, *, together: bool) -> WeightTables:
         """The tables that learning may move.
 
         Args:
@@ -137,7 +137,7 @@ class ProportionalFitting(AbstractMinimiser):
         tolerance, max_iterations: see `AbstractMinimiser`. Converged, too, where the counts differ by no more than rounding.
     """
 
-    tables: Tables
+    tables: WeightTables
     target: np.ndarray
     tolerance: float = 1e-5
     max_iterations: int = 200
@@ -228,7 +228,7 @@ def _summed(parts: Sequence[tuple[np.ndarray, ...]], shape: tuple[int, int]) -> 
 
 
 def _apart(counts: sparse.csc_array) -> list[np.ndarray]:
-    """Tables in as many rounds as it takes that no component has two tables of one; first come, first served."""
+    """WeightTables in as many rounds as it takes that no component has two tables of one; first come, first served."""
     taken: list[np.ndarray] = []
     rounds: list[list[int]] = []
     for table in range(counts.shape[1]):

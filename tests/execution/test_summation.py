@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relcrf.execution.base import consecutive
-from relcrf.execution.summation import Node, joined, total
+from relcrf.execution.summation import ShardSum, joined, total
 
 
-def leaves(values: np.ndarray, positions: range) -> list[Node]:
-    return [Node(k, 1, (float(values[k, 0]), values[k, 1:])) for k in positions]
+def leaves(values: np.ndarray, positions: range) -> list[ShardSum]:
+    return [ShardSum(k, 1, (float(values[k, 0]), values[k, 1:])) for k in positions]
 
 
 @given(n_shards=st.integers(1, 70), cuts=st.sets(st.integers(0, 70)), seed=st.integers(0, 99))

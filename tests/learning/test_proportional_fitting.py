@@ -11,7 +11,7 @@ from relcrf.graph.weights import WeightBlock, WeightLayout
 from relcrf.inference.auto import Auto
 from relcrf.learning import proportional_fitting
 from relcrf.learning.likelihood import InferredLikelihood
-from relcrf.learning.proportional_fitting import ProportionalFitting, Tables, is_counted, is_table
+from relcrf.learning.proportional_fitting import ProportionalFitting, WeightTables, is_counted, is_table
 
 
 def graph_of(cardinality, *groups):
@@ -47,7 +47,7 @@ def fitted(graph, states, *, together=False, clamped=(), max_iterations=300, smo
         values.append(log_partition - float(target @ weights))
         return values[-1], expected - target
 
-    tables = Tables.of(reduced, together=together)
+    tables = WeightTables.of(reduced, together=together)
     fitting = ProportionalFitting(tables, target, 1e-9, max_iterations)
     return fitting, fitting.minimise(evaluate, fitting.start(evaluate, start)), values
 
@@ -129,10 +129,10 @@ def test_tables_that_never_meet_move_together():
     graph = graph_of([2] * 6, (pairs, keyed([0, 1, 0]), None), ([[0], [2], [4]], keyed([0, 1, 2]), None))
     roles, states = np.full(6, Role.FREE, dtype=np.int8), np.zeros(6, dtype=np.int32)
     reduced = reduce_graph(graph, roles, states)
-    tables = Tables.of(reduced, together=False)
+    tables = WeightTables.of(reduced, together=False)
     assert [found.tolist() for found, _ in tables.rounds] == [[0, 1], [2, 3, 4]]
     assert tables.n_factors.tolist() == [2, 1, 1, 1, 1]
-    ((every, most),) = Tables.of(reduced, together=True).rounds
+    ((every, most),) = WeightTables.of(reduced, together=True).rounds
     assert every.tolist() == [0, 1, 2, 3, 4] and most.tolist() == [2.0] * 5
 
 

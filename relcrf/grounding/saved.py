@@ -136,11 +136,16 @@ class SavedBlocks:
             yield folder
 
     def _remove_abandoned(self) -> None:
-        """Remove what killed processes left: folders of new blocks whose lock nobody holds."""
-        found = [folder for folder in self.folder.iterdir() if re.fullmatch(r"\.[0-9a-f]{32}\.[^.]+", folder.name)]
-        for folder in found:
-            if folder.is_dir() and not folder.is_symlink():
-                with locked(self.folder / LOCK), suppress(Timeout), locked(_lock_of(folder), timeout=0.0):
+        """Remove what killed processes left: locks that nobody holds, and the folders of new blocks that they were for."""
+        known = (re.fullmatch(r"(\.[0-9a-f]{32}\.[^.]+)(\.lock)?", path.name) for path in self.folder.iterdir())
+        names = {found[1] for found in known if found}
+        if not names and not (self.folder / LOCK).exists():
+            return
+        with locked(self.folder / LOCK):
+            for folder in (self.folder / name for name in names):
+                if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+                    continue  # it has the name of a new block, and is none
+                with suppress(Timeout), locked(_lock_of(folder), timeout=0.0):
                     shutil.rmtree(folder, ignore_errors=True)
 
 

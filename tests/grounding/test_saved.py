@@ -20,6 +20,7 @@ from tables import write_tables
 import relcrf
 from relcrf.data.binding import bind
 from relcrf.errors import DataError
+from relcrf.files import locked
 from relcrf.grounding.ground import ground
 from relcrf.grounding.saved import SavedBlocks
 
@@ -557,6 +558,19 @@ def test_of_a_killed_grounding_nothing_is_used_and_nothing_is_left(tmp_path, col
     found, _, _ = saved_grounding(TINY, tmp_path, tmp_path / "kept")
     assert [p.name for p in (tmp_path / "kept").iterdir() if p.name.startswith(".")] == [".git"]
     assert_equal_groundings(found, fresh(TINY, tmp_path))
+
+
+def test_locks_that_killed_processes_left_are_removed(tmp_path):
+    name = f".{'a' * 32}.x"
+    for left in (".lock", f"{name}1.lock", f"{name}2.lock"):
+        (tmp_path / left).touch()
+    (tmp_path / f"{name}2").mkdir()
+    with locked(tmp_path / f"{name}3.lock"):
+        (tmp_path / f"{name}3").mkdir()
+        SavedBlocks(tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {f"{name}3", f"{name}3.lock"}
+    SavedBlocks(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_called_like_an_abandoned_block_and_is_none_stays(tmp_path):

@@ -22,8 +22,9 @@ def _move(collect, scores, patterns, row, state, tables, cell):
         else:
             tables[cell] += scores[row, state]
     elif collect:
+        value = tables[cell]
         for pattern in range(scores.shape[1]):
-            scores[row, pattern] += tables[cell] * patterns[state, pattern]
+            scores[row, pattern] += value * patterns[state, pattern]
     else:
         for pattern in range(scores.shape[1]):
             tables[cell] += scores[row, pattern] * patterns[state, pattern]

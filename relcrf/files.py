@@ -32,7 +32,7 @@ _CANNOT = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP)
 
 
 def require_ending(path: Path, endings: Sequence[str], example: str) -> None:
-    """Validate the name of a file that will be written, before any work is done, and make its folder.
+    """Validate the name of a file that will be written, before any work is done.
 
     Args:
         example: A name that is valid, for the hint.
@@ -43,7 +43,6 @@ def require_ending(path: Path, endings: Sequence[str], example: str) -> None:
     if path.suffix not in endings or path.is_dir():
         message = f"'{path}' is a folder" if path.is_dir() else f"'{path}' does not end in {' or '.join(endings)}"
         raise UsageError(Diagnostic("E312", message, hint=f"name a file such as {example}"))
-    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager

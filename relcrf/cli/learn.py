@@ -206,6 +206,7 @@ def _require_export(path: Path, model: api.Model, system: AbstractBackend) -> No
             Diagnostic("E392", message, hint="use --backend trmrf or grafting, or leave --export-model out")
         )
     require_exportable(model.spec)
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def predict(

@@ -43,6 +43,7 @@ def require_writable(path: Path) -> None:
     require_ending(path, (*_COPIES, *_ARROW), "rows.csv")
     if path.suffix in _ARROW:
         require("pyarrow", "frames", f"'{path.name}'")
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 SHOWN = 20

@@ -14,8 +14,9 @@ ENDING = ".graphml"
 
 
 def require_writable(path: Path) -> None:
-    """Validate the name of a GraphML file, see `require_ending`."""
+    """Validate the name of a GraphML file, see `require_ending`, and make its folder."""
     require_ending(path, (ENDING,), f"graph{ENDING}")
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:

@@ -22,8 +22,9 @@ def require_picture(path: Path, endings: Sequence[str], example: str) -> None:
     Raises:
         UsageError: for an ending that is none of the known ones, a path that is a folder, or where Matplotlib is not installed.
     """
-    require("matplotlib.figure", EXTRA, PURPOSE)
     require_ending(path, endings, example)
+    require("matplotlib.figure", EXTRA, PURPOSE)
+    path.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_picture(figure: Any, path: Path, dpi: int) -> None:

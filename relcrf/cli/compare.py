@@ -59,8 +59,7 @@ def compare(
     loaded = api.load(model)
     plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
     with session.watching() as watch:
-        watch.phase("reading tables")
-        grounding = loaded.ground(tables.dataset, tables.budget, keep=tables.saved, progress=watch.grounding)
+        grounding = tables.ground(loaded, watch)
 
         def left(what: str) -> Monitor:
             watch.phase(f"comparing: {what}")

@@ -116,8 +116,7 @@ def _of_run(run: Path, tables: GroundingOptions, folds: FoldOptions, session: Se
     fit = api.load_fit(run)
     plan = folds.required_plan(split_of_run(run) or tables.dataset.split)
     with session.watching() as watch:
-        watch.phase("reading tables")
-        grounding = fit.ground(tables.dataset, tables.budget, watch.grounding, keep=tables.saved)
+        grounding = tables.ground(fit, watch)
         return api.evaluate_run(fit.learned, grounding, plan)
 
 
@@ -135,8 +134,7 @@ def _of_model(
     warn([] if session.as_json else loaded.warnings)
     plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
     with session.watching() as watch:
-        watch.phase("reading tables")
-        grounding = loaded.ground(tables.dataset, tables.budget, keep=tables.saved, progress=watch.grounding)
+        grounding = tables.ground(loaded, watch)
         try:
             return api.evaluate(
                 grounding, backends, plan, settings=chosen, folder=out, watch=lambda what: WatchedMonitor(watch, what)

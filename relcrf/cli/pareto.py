@@ -69,8 +69,7 @@ def pareto(
     points: list[PricePoint] = []
     interrupted = False
     with session.watching() as watch:
-        watch.phase("reading tables")
-        grounding = loaded.ground(tables.dataset, tables.budget, keep=tables.saved, progress=watch.grounding)
+        grounding = tables.ground(loaded, watch)
         folds = folds_of(grounding, plan)
         for kind in sweeps.values():
             found = api.pareto(

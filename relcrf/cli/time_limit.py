@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 
@@ -19,10 +19,6 @@ INTERRUPTED = 130
 """The exit code of what Ctrl-C has ended."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-TimeOption = Annotated[
-    str | None, typer.Option("--time", help="How long it may take, such as 90s, 10m or 2h; what there is then is kept.")
-]
 
 
 class OutOfTime(KeyboardInterrupt):

@@ -16,17 +16,9 @@ from relcrf.errors import UsageError
 from relcrf.language.render import written_value
 from relcrf.language.tokens import COMPARISONS, DeclarationTokens
 from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
+from relcrf.model import spec as s
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import (
-    AnyRelation,
-    Derived,
-    Entity,
-    EnumeratedDomain,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-)
 from relcrf.model.types import SCALARS, Bag
 
 MAX_VALUES = 500
@@ -196,7 +188,7 @@ class _Place:
     def _attributes(self, sketch: Sketch) -> Iterator[Item]:
         owner = sketch.owner_at(self.index - 1)
         declared = (self.spec.entity(owner) or self.spec.relation(owner)) if owner else None
-        for attribute in declared.attributes if isinstance(declared, Entity | Relation) else ():
+        for attribute in declared.attributes if isinstance(declared, s.Entity | s.Relation) else ():
             is_out_of_place = attribute.is_random and self._clause(sketch) in ("where", "per", "by")
             head = attribute_head(owner or "", attribute)
             yield Item(attribute.name, "Field", 1 if is_out_of_place else 0, head)
@@ -243,14 +235,18 @@ class _Place:
         call = sketch.call_at(self.index)
         if call is not None and self.spec.relation(call[0]) is not None:
             return  # arguments of a relation are names and constants
-        relations: tuple[AnyRelation, ...] = (*self.spec.relations, *self.spec.derived, *self.spec.random_relations)
+        relations: tuple[s.AnyRelation, ...] = (*self.spec.relations, *self.spec.derived, *self.spec.random_relations)
         for relation in relations:
-            if isinstance(relation, RandomRelation) and clause in ("where", "per", "by"):
+            if isinstance(relation, s.RandomRelation) and clause in ("where", "per", "by"):
                 continue
             places = ", ".join(f"${{{k}:{p.name}}}" for k, p in enumerate(relation.parameters, 1))
             head = f"{relation.name}({', '.join(f'{p.name}: {p.sort}' for p in relation.parameters)})"
             kind = (
-                "derived" if isinstance(relation, Derived) else "random" if isinstance(relation, RandomRelation) else ""
+                "derived"
+                if isinstance(relation, s.Derived)
+                else "random"
+                if isinstance(relation, s.RandomRelation)
+                else ""
             )
             yield Item(relation.name, "Interface", 3, f"{kind} {head}".strip(), snippet=f"{relation.name}({places})")
         if clause != "per":
@@ -293,6 +289,6 @@ class _Place:
 
     def _values_of(self, domain: str | None) -> tuple[str, ...]:
         declared = self.spec.domain(domain) if domain else None
-        if isinstance(declared, RangeDomain) and declared.high - declared.low >= MAX_VALUES:
+        if isinstance(declared, s.RangeDomain) and declared.high - declared.low >= MAX_VALUES:
             return ()
-        return declared.values[:MAX_VALUES] if isinstance(declared, EnumeratedDomain | RangeDomain) else ()
+        return declared.values[:MAX_VALUES] if isinstance(declared, s.EnumeratedDomain | s.RangeDomain) else ()

@@ -14,22 +14,9 @@ from relcrf.editor.symbols import Binder, Space, Symbol
 from relcrf.errors import UsageError, listing
 from relcrf.language.render import declaration as render_declaration
 from relcrf.language.tokens import Token
+from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS, Signature
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import (
-    AttributeDeclaration,
-    Derived,
-    Domain,
-    Entity,
-    EnumeratedDomain,
-    ModelSpec,
-    OpenDomain,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-    Rule,
-    Template,
-)
 from relcrf.model.types import Bag, Bool, DomainType
 
 MAX_VALUES = 40
@@ -96,7 +83,7 @@ def _of_symbol(document: Document, symbol: Symbol, runs: Runs, roots: Sequence[P
             yield from _of_attribute(spec, symbol)
         case Space.VALUE:
             declared = spec.domain(symbol.owner)
-            if isinstance(declared, EnumeratedDomain) and symbol.name in declared.values:
+            if isinstance(declared, s.EnumeratedDomain) and symbol.name in declared.values:
                 number = declared.values.index(symbol.name) + 1
                 yield f"`{symbol.name}`: value {number} of {len(declared.values)} of `{symbol.owner}`"
         case Space.BINDER:
@@ -107,45 +94,45 @@ def _of_symbol(document: Document, symbol: Symbol, runs: Runs, roots: Sequence[P
             yield from _of_template(document, symbol.name, runs, roots)
 
 
-def _of_name(spec: ModelSpec, name: str) -> Iterator[str]:
+def _of_name(spec: s.ModelSpec, name: str) -> Iterator[str]:
     declared = spec.domain(name) or spec.entity(name) or spec.relation(name)
     match declared:
-        case EnumeratedDomain() | RangeDomain() | OpenDomain():
+        case s.EnumeratedDomain() | s.RangeDomain() | s.OpenDomain():
             yield _fenced(_short(declared))
             yield _values(declared)
-        case Entity():
+        case s.Entity():
             yield _fenced(render_declaration(declared))
             yield f"a type of thing, whose table has the key `{declared.key}`"
-        case Relation():
+        case s.Relation():
             yield _fenced(render_declaration(declared))
             yield "observed: the tuples are those of its table"
-        case RandomRelation():
+        case s.RandomRelation():
             yield _fenced(render_declaration(declared))
             value = "whether it holds" if declared.type == Bool() else f"a value of {declared.type}"
             admitted = "that `where` admits" if declared.where is not None else "of its arguments"
             yield f"random: {value}, for every tuple {admitted}"
-        case Derived():
+        case s.Derived():
             yield _fenced(render_declaration(declared))
             yield "derived: its tuples are computed from other tables"
 
 
-def _short(domain: Domain) -> str:
-    if isinstance(domain, EnumeratedDomain) and len(domain.values) > MAX_VALUES:
+def _short(domain: s.Domain) -> str:
+    if isinstance(domain, s.EnumeratedDomain) and len(domain.values) > MAX_VALUES:
         return f"domain {domain.name} = {{ {', '.join(domain.values[:MAX_VALUES])}, ... }}"
     return render_declaration(domain)
 
 
-def _values(domain: Domain) -> str:
-    if isinstance(domain, OpenDomain):
+def _values(domain: s.Domain) -> str:
+    if isinstance(domain, s.OpenDomain):
         return "its values are read from the data"
-    if isinstance(domain, RangeDomain):
+    if isinstance(domain, s.RangeDomain):
         return f"{domain.high - domain.low + 1:,} values"
     return f"{len(domain.values)} values, in the order of their states"
 
 
-def _of_attribute(spec: ModelSpec, symbol: Symbol) -> Iterator[str]:
+def _of_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
     owner = spec.entity(symbol.owner) or spec.relation(symbol.owner)
-    declared = owner.attribute(symbol.name) if isinstance(owner, Entity | Relation) else None
+    declared = owner.attribute(symbol.name) if isinstance(owner, s.Entity | s.Relation) else None
     if declared is None:
         return
     yield _fenced(attribute_head(symbol.owner, declared))
@@ -157,19 +144,19 @@ def _of_attribute(spec: ModelSpec, symbol: Symbol) -> Iterator[str]:
     yield role
     kind = declared.type
     domain = spec.domain(kind.domain) if isinstance(kind, DomainType | Bag) else None
-    if isinstance(domain, EnumeratedDomain):
+    if isinstance(domain, s.EnumeratedDomain):
         yield f"`{domain.name}` has {listing(domain.values, MAX_VALUES)}"
     elif domain is not None:
         yield f"`{domain.name}`: {_values(domain)}"
 
 
-def attribute_head(owner: str, declared: AttributeDeclaration) -> str:
+def attribute_head(owner: str, declared: s.AttributeDeclaration) -> str:
     """An attribute as it is declared, with its owner."""
     role = "latent " if declared.latent else "predict " if declared.predicted else ""
     return f"{role}{owner}.{declared.name} : {declared.type}"
 
 
-def _of_binder(spec: ModelSpec, name: str, binder: Binder) -> Iterator[str]:
+def _of_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[str]:
     yield _fenced(f"{name}: {binder.sort}" if binder.sort else name)
     of = f" of `{binder.declaration}`" if binder.declaration else ""
     match binder.role:
@@ -181,7 +168,7 @@ def _of_binder(spec: ModelSpec, name: str, binder: Binder) -> Iterator[str]:
             yield f"a name that only the condition{of} speaks of: {_every(spec, binder.sort)} for which it holds"
 
 
-def _every(spec: ModelSpec, sort: str) -> str:
+def _every(spec: s.ModelSpec, sort: str) -> str:
     return f"every value of {sort}" if spec.domain(sort) is not None else f"every {sort or 'thing'}"
 
 
@@ -190,7 +177,7 @@ def _every(spec: ModelSpec, sort: str) -> str:
 
 def _of_template(document: Document, name: str, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
     spec = document.spec
-    declared = next((d for d in spec.everything if isinstance(d, Template | Rule) and d.name == name), None)
+    declared = next((d for d in spec.everything if isinstance(d, s.Template | s.Rule) and d.name == name), None)
     template = next((t for t in all_templates(spec) if t.name == name), None)
     if declared is None or template is None:
         sharing = [f"`{t.name}`" for t in all_templates(spec) if t.weights == name]
@@ -209,7 +196,7 @@ def _of_nameless_rule(document: Document, token: Token, runs: Runs, roots: Seque
             yield from _meaning(document, template, runs, roots)
 
 
-def _meaning(document: Document, template: Template, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+def _meaning(document: Document, template: s.Template, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
     yield template_meaning(template, document.spec)
     learned = runs.learned(template, document.text.text, document.folder, roots)
     if learned is not None:

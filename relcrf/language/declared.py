@@ -7,41 +7,26 @@ from typing import TypeAlias
 
 from relcrf.errors import Diagnostic, Span, listing, suggestion
 from relcrf.language.words import LANGUAGE, is_reserved
-from relcrf.model.spec import (
-    AttributeDeclaration,
-    Derived,
-    Domain,
-    Entity,
-    EnumeratedDomain,
-    Gate,
-    Include,
-    ModelSpec,
-    Parameter,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-    Rule,
-    Template,
-    folded,
-)
+from relcrf.model import spec as s
+from relcrf.model.spec import folded
 from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType, Vector
 
-_Named: TypeAlias = Domain | Entity | Relation | RandomRelation | Derived | Template | Rule
+_Named: TypeAlias = s.Domain | s.Entity | s.Relation | s.RandomRelation | s.Derived | s.Template | s.Rule
 
 MAX_RANGE = 1_000_000
 
 
-def names(spec: ModelSpec) -> Iterator[Diagnostic]:
+def names(spec: s.ModelSpec) -> Iterator[Diagnostic]:
     """Names that stand twice, and words of the language that stand for names."""
     exact: dict[tuple[bool, str], _Named] = {}
     alike: dict[tuple[bool, str], _Named] = {}
     for declaration in spec.everything:
-        if isinstance(declaration, Gate | Include) or declaration.name is None:
+        if isinstance(declaration, s.Gate | s.Include) or declaration.name is None:
             continue
-        weighs = isinstance(declaration, Template | Rule)
+        weighs = isinstance(declaration, s.Template | s.Rule)
         name = declaration.name
         # Tables are found without case and underscores, so that names must differ in more than that.
-        is_domain = isinstance(declaration, Domain)
+        is_domain = isinstance(declaration, s.Domain)
         first = exact.setdefault((weighs, name), declaration)
         near = first if weighs else alike.setdefault((is_domain, folded(name)), declaration)
         if first is not declaration or near is not declaration:
@@ -64,15 +49,15 @@ def _reserved(name: str, span: Span | None) -> Diagnostic:
     return Diagnostic("E139", f"'{name}' is a word of the language and cannot be a name", span)
 
 
-def domain(declared: Domain) -> Iterator[Diagnostic]:
+def domain(declared: s.Domain) -> Iterator[Diagnostic]:
     """An empty range, or a value that stands twice."""
-    if isinstance(declared, RangeDomain):
+    if isinstance(declared, s.RangeDomain):
         yield from _range(declared, declared.span)
-    if isinstance(declared, EnumeratedDomain):
+    if isinstance(declared, s.EnumeratedDomain):
         yield from twice(((value, declared.span) for value in declared.values), "value")
 
 
-def _range(declared: RangeDomain, span: Span | None) -> Iterator[Diagnostic]:
+def _range(declared: s.RangeDomain, span: Span | None) -> Iterator[Diagnostic]:
     if not 0 <= declared.high - declared.low < MAX_RANGE:
         what = "is empty" if declared.high < declared.low else f"has more than {MAX_RANGE:,} values"
         yield Diagnostic("E134", f"the range {declared.low}..{declared.high} {what}", span, "write low..high")
@@ -87,15 +72,15 @@ def twice(given: Iterable[tuple[str, Span | None]], what: str, key: Callable[[st
         seen.add(key(name))
 
 
-def attributes(spec: ModelSpec, owner: Entity | Relation) -> Iterator[Diagnostic]:
+def attributes(spec: s.ModelSpec, owner: s.Entity | s.Relation) -> Iterator[Diagnostic]:
     """The attributes of an entity, or of the tuples of a relation."""
     yield from twice(((a.name, a.span) for a in owner.attributes), "attribute", folded)
-    if isinstance(owner, Entity):
+    if isinstance(owner, s.Entity):
         for attribute in owner.attributes:
             if attribute.is_random and folded(attribute.name) == folded(owner.key):
                 message = f"'{attribute.name}' is the key of {owner.name} and cannot be predicted"
                 yield Diagnostic("E123", message, attribute.span, "name another key: entity E(column)")
-    arguments = {folded(p.name) for p in owner.parameters} if isinstance(owner, Relation) else set()
+    arguments = {folded(p.name) for p in owner.parameters} if isinstance(owner, s.Relation) else set()
     for attribute in owner.attributes:
         if folded(attribute.name) in arguments:
             message = f"'{attribute.name}' is an argument and an attribute of {owner.name}"
@@ -106,21 +91,21 @@ def attributes(spec: ModelSpec, owner: Entity | Relation) -> Iterator[Diagnostic
             yield from _use(owner, attribute)
 
 
-def _use(owner: Entity | Relation, attribute: AttributeDeclaration) -> Iterator[Diagnostic]:
+def _use(owner: s.Entity | s.Relation, attribute: s.AttributeDeclaration) -> Iterator[Diagnostic]:
     """What an attribute of a known type cannot be."""
-    if attribute.is_random and isinstance(owner, Relation):
+    if attribute.is_random and isinstance(owner, s.Relation):
         message = "attributes of tuples cannot be predicted"
         hint = f"predict a relation: predict relation {owner.name}(...) : {attribute.type}"
         yield Diagnostic("E123", message, attribute.span, hint)
     elif attribute.is_random and not isinstance(attribute.type, DomainType | Bool):
         message = f"an attribute of type {attribute.type} cannot be {'latent' if attribute.latent else 'predicted'}"
         yield Diagnostic("E123", message, attribute.span, "predict a value of a domain, or bool")
-    elif isinstance(owner, Relation) and isinstance(attribute.type, Bag | Vector):
+    elif isinstance(owner, s.Relation) and isinstance(attribute.type, Bag | Vector):
         message = f"attributes of tuples cannot be of type {attribute.type}"
         yield Diagnostic("E123", message, attribute.span, "give it to an entity")
 
 
-def random_type(spec: ModelSpec, relation: RandomRelation) -> Iterator[Diagnostic]:
+def random_type(spec: s.ModelSpec, relation: s.RandomRelation) -> Iterator[Diagnostic]:
     """The type of a random relation's variables."""
     unsound = list(_type(spec, relation.type, relation.span))
     yield from unsound
@@ -129,13 +114,13 @@ def random_type(spec: ModelSpec, relation: RandomRelation) -> Iterator[Diagnosti
         yield Diagnostic("E123", message, relation.span, "predict a value of a domain, or whether it holds")
 
 
-def _type(spec: ModelSpec, kind: AttributeType, span: Span | None) -> Iterator[Diagnostic]:
+def _type(spec: s.ModelSpec, kind: AttributeType, span: Span | None) -> Iterator[Diagnostic]:
     name = getattr(kind, "domain", None)
     if name is None:
         return
     found = spec.domain(name)
     if found is not None:
-        if isinstance(found, RangeDomain) and ".." in name:
+        if isinstance(found, s.RangeDomain) and ".." in name:
             yield from _range(found, span)
         return
     domains = [d.name for d in spec.domains]
@@ -149,11 +134,13 @@ def _type(spec: ModelSpec, kind: AttributeType, span: Span | None) -> Iterator[D
     yield Diagnostic("E120", message, span, hint)
 
 
-def parameters(spec: ModelSpec, declaration: Relation | RandomRelation | Derived | Template) -> Iterator[Diagnostic]:
+def parameters(
+    spec: s.ModelSpec, declaration: s.Relation | s.RandomRelation | s.Derived | s.Template
+) -> Iterator[Diagnostic]:
     """The arguments of a relation, or the binders of a template."""
     if not declaration.parameters:
         yield Diagnostic("E136", f"'{declaration.name}' has no arguments", declaration.span)
-    what = "binder" if isinstance(declaration, Template) else "argument"
+    what = "binder" if isinstance(declaration, s.Template) else "argument"
     yield from twice(((p.name, p.span) for p in declaration.parameters), what)
     for parameter in declaration.parameters:
         declared = spec.domain(parameter.sort)
@@ -161,12 +148,12 @@ def parameters(spec: ModelSpec, declaration: Relation | RandomRelation | Derived
             known = [d.name for d in (*spec.entities, *spec.domains)]
             hint = suggestion(parameter.sort, known) or f"the types are {listing(known)}"
             yield Diagnostic("E120", f"unknown type '{parameter.sort}'", parameter.span, hint)
-        elif isinstance(declared, RangeDomain) and ".." in declared.name:
+        elif isinstance(declared, s.RangeDomain) and ".." in declared.name:
             yield from _range(declared, parameter.span)
         if is_reserved(parameter.name):
             yield _reserved(parameter.name, parameter.span)
 
 
-def is_sound(spec: ModelSpec, given: tuple[Parameter, ...]) -> bool:
+def is_sound(spec: s.ModelSpec, given: tuple[s.Parameter, ...]) -> bool:
     """Whether there are parameters, all of known sorts."""
     return len(given) > 0 and all(spec.entity(p.sort) or spec.domain(p.sort) for p in given)

@@ -6,43 +6,8 @@ import json
 import re
 
 from relcrf.language.words import is_name
-from relcrf.model.expressions import (
-    Aggregate,
-    Arithmetic,
-    Atom,
-    Attribute,
-    Comparison,
-    Connective,
-    Expression,
-    Function,
-    Member,
-    Name,
-    Negative,
-    Not,
-    Number,
-    Text,
-    Truth,
-    TupleAttribute,
-)
-from relcrf.model.spec import (
-    AttributeDeclaration,
-    Declaration,
-    Derived,
-    Entity,
-    EnumeratedDomain,
-    Gate,
-    Include,
-    ModelSpec,
-    Nearest,
-    OpenDomain,
-    Options,
-    Parameter,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-    Rule,
-    Template,
-)
+from relcrf.model import expressions as e
+from relcrf.model import spec as s
 from relcrf.model.types import Bool
 
 _STRENGTH = {
@@ -61,49 +26,49 @@ _STRENGTH = {
 _ATOM = 10
 
 
-def render(spec: ModelSpec) -> str:
+def render(spec: s.ModelSpec) -> str:
     """The text of a specification: a blank line between declarations, clauses on lines of their own."""
     return "\n\n".join(declaration(d) for d in spec.declarations) + "\n"
 
 
-def model_text(spec: ModelSpec) -> str:
+def model_text(spec: s.ModelSpec) -> str:
     """Return the text that a model was read from, or its rendered text where it was built or includes other files."""
     return spec.source.text if spec.source and not spec.included else render(spec.flat())
 
 
-def declaration(node: Declaration) -> str:
+def declaration(node: s.Declaration) -> str:
     """The text of one declaration."""
     match node:
-        case EnumeratedDomain(name, values):
+        case s.EnumeratedDomain(name, values):
             return f"domain {name} = {{ {', '.join(written_value(v) for v in values)} }}"
-        case RangeDomain(name, low, high):
+        case s.RangeDomain(name, low, high):
             return f"domain {name} = {low}..{high}"
-        case OpenDomain(name):
+        case s.OpenDomain(name):
             return f"domain {name} = open"
-        case Entity(name, attributes, key):
+        case s.Entity(name, attributes, key):
             return f"entity {name}" + ("" if key == "id" else f"({key})") + _block(attributes)
-        case Relation(name, parameters, attributes):
+        case s.Relation(name, parameters, attributes):
             return f"relation {name}({_parameters(parameters)})" + _block(attributes)
-        case Derived(name, parameters, definition):
+        case s.Derived(name, parameters, definition):
             head = f"derive {name}({_parameters(parameters)})"
-            if isinstance(definition, Nearest):
+            if isinstance(definition, s.Nearest):
                 return f"{head} = nearest {definition.count} by {expression(definition.measure)}"
             return f"{head}\n    where {expression(definition)}"
-        case RandomRelation(name, parameters, kind, where):
+        case s.RandomRelation(name, parameters, kind, where):
             text = f"predict relation {name}({_parameters(parameters)})" + ("" if kind == Bool() else f" : {kind}")
             return text if where is None else f"{text}\n    where {expression(where)}"
-        case Template():
+        case s.Template():
             return _template(node)
-        case Rule():
+        case s.Rule():
             return _rule(node)
-        case Gate(name, by):
+        case s.Gate(name, by):
             return f"gate {name} by {_list(by)}"
-        case Include(path):
+        case s.Include(path):
             return f"include {json.dumps(path, ensure_ascii=False)}"
     raise AssertionError(f"unknown declaration {node!r}")
 
 
-def _template(node: Template) -> str:
+def _template(node: s.Template) -> str:
     lines = [f"{'candidates' if node.is_candidate else 'template'} {node.name}({_parameters(node.parameters)})"]
     if node.where is not None:
         lines.append(f"where {expression(node.where)}")
@@ -112,7 +77,7 @@ def _template(node: Template) -> str:
     return "\n    ".join([*lines, *_options(node.options)])
 
 
-def _rule(node: Rule) -> str:
+def _rule(node: s.Rule) -> str:
     words = ["rule"]
     if node.weight is not None:
         words.append(repr(node.weight))
@@ -126,14 +91,14 @@ def _rule(node: Rule) -> str:
     return "\n    ".join([*lines, *_options(node.options)])
 
 
-def _options(options: Options) -> list[str]:
+def _options(options: s.Options) -> list[str]:
     lines = [f"init {', '.join(map(repr, options.starts))}"] if options.starts else []
     lines += [f"{name} {value!r}" for name, value in (("l1", options.l1), ("l2", options.l2)) if value is not None]
     lines += ["fixed"] if options.fixed else []
     return [*lines, f"weights {options.weights}"] if options.weights is not None else lines
 
 
-def _list(items: tuple[Expression, ...]) -> str:
+def _list(items: tuple[e.Expression, ...]) -> str:
     return ", ".join(expression(i) for i in items)
 
 
@@ -143,11 +108,11 @@ def written_value(value: str) -> str:
     return value if is_plain else json.dumps(value, ensure_ascii=False)
 
 
-def _parameters(parameters: tuple[Parameter, ...]) -> str:
+def _parameters(parameters: tuple[s.Parameter, ...]) -> str:
     return ", ".join(f"{p.name}: {p.sort}" for p in parameters)
 
 
-def _block(attributes: tuple[AttributeDeclaration, ...]) -> str:
+def _block(attributes: tuple[s.AttributeDeclaration, ...]) -> str:
     if not attributes:
         return ""
     roles = {(True, False): "predict ", (False, True): "latent "}
@@ -155,53 +120,53 @@ def _block(attributes: tuple[AttributeDeclaration, ...]) -> str:
     return " {\n" + "\n".join(lines) + "\n}"
 
 
-def expression(node: Expression) -> str:
+def expression(node: e.Expression) -> str:
     """An expression with no more brackets than it needs."""
     return _expression(node)[0]
 
 
-def _expression(node: Expression) -> tuple[str, int]:
+def _expression(node: e.Expression) -> tuple[str, int]:
     """The text and how strongly it binds."""
     match node:
-        case Name(name):
+        case e.Name(name):
             return name, _ATOM
-        case Number(value):
+        case e.Number(value):
             return repr(value), _ATOM
-        case Text(value):
+        case e.Text(value):
             return json.dumps(value, ensure_ascii=False), _ATOM
-        case Truth(value):
+        case e.Truth(value):
             return "true" if value else "false", _ATOM
-        case Attribute(binder, attribute):
+        case e.Attribute(binder, attribute):
             return f"{binder}.{attribute}", _ATOM
-        case Atom(name, arguments) | Function(name, arguments):
+        case e.Atom(name, arguments) | e.Function(name, arguments):
             return f"{name}({', '.join(expression(a) for a in arguments)})", _ATOM
-        case TupleAttribute(atom, attribute):
+        case e.TupleAttribute(atom, attribute):
             return f"{expression(atom)}.{attribute}", _ATOM
-        case Aggregate(function, terms, where):
+        case e.Aggregate(function, terms, where):
             head = f"{_list(terms)} where " if terms else ""
             return f"{function} {{ {head}{expression(where)} }}", _ATOM
-        case Negative(operand):
+        case e.Negative(operand):
             return f"-{_inside(operand, _STRENGTH['negative'])}", _STRENGTH["negative"]
-        case Arithmetic(operator, left, right):
+        case e.Arithmetic(operator, left, right):
             own = _STRENGTH[operator]
             return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own
-        case Comparison(operator, left, right):
+        case e.Comparison(operator, left, right):
             own = _STRENGTH["compare"]
             return f"{_inside(left, own + 1)} {operator} {_inside(right, own + 1)}", own
-        case Member(element, bag):
+        case e.Member(element, bag):
             own = _STRENGTH["compare"]
             return f"{_inside(element, own + 1)} in {expression(bag)}", own
-        case Not(operand):
+        case e.Not(operand):
             return f"not {_inside(operand, _STRENGTH['not'])}", _STRENGTH["not"]
-        case Connective("=>", left, right):
+        case e.Connective("=>", left, right):
             own = _STRENGTH["=>"]
             return f"{_inside(left, own + 1)} => {_inside(right, own)}", own
-        case Connective(operator, left, right):
+        case e.Connective(operator, left, right):
             own = _STRENGTH[operator]
             return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own
     raise AssertionError(f"unknown expression {node!r}")
 
 
-def _inside(node: Expression, least: int) -> str:
+def _inside(node: e.Expression, least: int) -> str:
     text, own = _expression(node)
     return text if own >= least else f"({text})"

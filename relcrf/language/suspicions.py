@@ -6,24 +6,13 @@ from collections.abc import Iterator, Mapping
 
 from relcrf.errors import Diagnostic, Span
 from relcrf.language.render import expression as render_expression
-from relcrf.model.expressions import (
-    Atom,
-    Comparison,
-    Connective,
-    Expression,
-    Member,
-    TupleAttribute,
-    children,
-    conjuncts,
-    names_in,
-    renamed,
-    walk,
-)
+from relcrf.model import expressions as e
+from relcrf.model.expressions import children, conjuncts, names_in, renamed, walk
 from relcrf.model.spec import Derived, ModelSpec, Nearest, Template
 from relcrf.model.typing import Scope
 
 
-def untied(scope: Scope, name: str, span: Span | None, over: tuple[Expression, ...] = ()) -> Iterator[Diagnostic]:
+def untied(scope: Scope, name: str, span: Span | None, over: tuple[e.Expression, ...] = ()) -> Iterator[Diagnostic]:
     """W201: binders that nothing connects, so that every combination of their values is taken.
 
     Args:
@@ -38,7 +27,7 @@ def untied(scope: Scope, name: str, span: Span | None, over: tuple[Expression, .
         yield Diagnostic("W201", message, span, hint)
 
 
-def tied(scope: Scope, over: tuple[Expression, ...] = ()) -> list[list[str]]:
+def tied(scope: Scope, over: tuple[e.Expression, ...] = ()) -> list[list[str]]:
     """The binders, in groups that a condition or a random relation ties together."""
     group = {binder: {binder} for binder in scope.sorts}
 
@@ -49,16 +38,16 @@ def tied(scope: Scope, over: tuple[Expression, ...] = ()) -> list[list[str]]:
 
     for part in conjuncts(scope.where):
         names = {n for n in names_in(part) if n in group}
-        is_join = isinstance(part, Comparison) and part.operator == "=="
-        is_choice = isinstance(part, Connective) and part.operator == "or"
-        if is_join or is_choice or isinstance(part, Atom | Member):
+        is_join = isinstance(part, e.Comparison) and part.operator == "=="
+        is_choice = isinstance(part, e.Connective) and part.operator == "or"
+        if is_join or is_choice or isinstance(part, e.Atom | e.Member):
             tie(names)
         for node in walk(part):
-            if isinstance(node, TupleAttribute):
+            if isinstance(node, e.TupleAttribute):
                 tie({n for n in names_in(node) if n in group})
     for item in over:
         for node in walk(item):
-            if isinstance(node, Atom) and scope.is_random(node):
+            if isinstance(node, e.Atom) and scope.is_random(node):
                 tie({n for n in names_in(node) if n in group})
     parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
     return [[b for b in scope.binders if b in part] for part in parts]
@@ -91,15 +80,15 @@ def _clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> t
     return _parts(spec, template.where, names), frozenset(over) if template.symmetric else over, *rest
 
 
-def _parts(spec: ModelSpec, where: Expression | None, names: Mapping[str, str]) -> frozenset[str]:
+def _parts(spec: ModelSpec, where: e.Expression | None, names: Mapping[str, str]) -> frozenset[str]:
     return frozenset(_canonical(spec, renamed(part, names)) for part in conjuncts(where))
 
 
-def _canonical(spec: ModelSpec, node: Expression) -> str:
+def _canonical(spec: ModelSpec, node: e.Expression) -> str:
     """An expression as text in which whatever has no order is in that of the alphabet."""
     parts = [_canonical(spec, child) for child in children(node)]
     operator = getattr(node, "operator", "")
-    declared = spec.relation(node.relation) if isinstance(node, Atom) else None
+    declared = spec.relation(node.relation) if isinstance(node, e.Atom) else None
     if operator in ("==", "!=", "and", "or", "<=>", "+", "*") or (
         isinstance(declared, Derived) and is_symmetric(spec, declared)
     ):
@@ -116,7 +105,7 @@ def is_symmetric(spec: ModelSpec, derived: Derived) -> bool:
         return False
     one, other = derived.parameters
     uses_itself = any(
-        isinstance(n, Atom) and isinstance(spec.relation(n.relation), Derived) for n in walk(derived.definition)
+        isinstance(n, e.Atom) and isinstance(spec.relation(n.relation), Derived) for n in walk(derived.definition)
     )
     if one.sort != other.sort or uses_itself:
         return False

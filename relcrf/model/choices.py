@@ -9,18 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from relcrf.model.expressions import (
-    Atom,
-    Connective,
-    Expression,
-    Member,
-    Name,
-    conjoined,
-    conjunction,
-    conjuncts,
-    disjuncts,
-    names_in,
-)
+from relcrf.model import expressions as e
+from relcrf.model.expressions import conjoined, conjunction, conjuncts, disjuncts, names_in
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Declaration, Derived, ModelSpec, Nearest, Parameter, RandomRelation, Rule, Template
 from relcrf.model.typing import Scope
@@ -52,7 +42,7 @@ def _named(spec: ModelSpec, declaration: Template | RandomRelation | Derived) ->
         return
     scope = Scope(spec, declaration.parameters, where)
     for k, part in enumerate(parts):
-        if isinstance(part, Connective) and part.operator == "or":
+        if isinstance(part, e.Connective) and part.operator == "or":
             others = parts[:k] + parts[k + 1 :]
             names = names_in(part) & ({*scope.binders} | set().union(*(names_in(p) for p in others)))
             shared = [name for name in scope.sorts if name in names]
@@ -60,19 +50,19 @@ def _named(spec: ModelSpec, declaration: Template | RandomRelation | Derived) ->
                 hidden = f"{declaration.name}, or {k + 1}"
                 given = tuple(Parameter(name, scope.sorts[name]) for name in shared)
                 yield Derived(hidden, given, part, span=part.span)
-                parts[k] = Atom(hidden, tuple(Name(name) for name in shared), span=part.span)
+                parts[k] = e.Atom(hidden, tuple(e.Name(name) for name in shared), span=part.span)
     if isinstance(declaration, Derived):
         yield replace(declaration, definition=conjunction(parts))
     else:
         yield replace(declaration, where=conjoined(parts))
 
 
-def _is_worth_it(choice: Expression, others: list[Expression], shared: set[str]) -> bool:
+def _is_worth_it(choice: e.Expression, others: list[e.Expression], shared: set[str]) -> bool:
     """Whether every case binds all names, and nothing else does."""
     if len(shared) < 2 or any(shared <= _bound(p) for p in others):
         return False
     return all(shared <= set().union(*(_bound(p) for p in conjuncts(case))) for case in disjuncts(choice))
 
 
-def _bound(node: Expression) -> set[str]:
-    return names_in(node) if isinstance(node, Atom | Member) else set()
+def _bound(node: e.Expression) -> set[str]:
+    return names_in(node) if isinstance(node, e.Atom | e.Member) else set()

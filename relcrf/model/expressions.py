@@ -4,7 +4,6 @@ One tree for all four; the checker says which nodes may stand where. Spans are c
 are no part of a node's identity: two expressions are equal if they say the same.
 """
 
-# ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,135 +14,124 @@ from typing import Any, TypeAlias, get_args
 from relcrf.errors import Span
 
 
-def _span() -> Span | None:
-    return field(default=None, compare=False, repr=False, kw_only=True)
+@dataclass(frozen=True)
+class Spanned:
+    """A part of a model, with its location in the text; equality ignores the location."""
+
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
-class Name:
+class Name(Spanned):
     """A bare name: a binder, an existential variable, or a constant of an enumerated domain."""
 
     name: str
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Spanned):
     """A number, as written: `1` is an integer, `1.0` a real."""
 
     value: int | float
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Text:
+class Text(Spanned):
     """A string literal."""
 
     value: str
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Truth:
+class Truth(Spanned):
     """`true` or `false`."""
 
     value: bool
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Attribute:
+class Attribute(Spanned):
     """`a.category`: an attribute of a thing."""
 
     binder: str
     attribute: str
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Atom:
+class Atom(Spanned):
     """`Link(a, b)`: a tuple is in a relation, observed or derived."""
 
     relation: str
     arguments: tuple[Expression, ...]
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class TupleAttribute:
+class TupleAttribute(Spanned):
     """`Link(a, b).score`: an attribute of a tuple."""
 
     atom: Atom
     attribute: str
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Function:
+class Function(Spanned):
     """`log(a.length)`: a built-in function; `model/functions.py` holds their types."""
 
     name: str
     arguments: tuple[Expression, ...]
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Arithmetic(Spanned):
     """`left OP right`, OP one of `+ - * /`."""
 
     operator: str
     left: Expression
     right: Expression
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Negative:
+class Negative(Spanned):
     """`-operand`."""
 
     operand: Expression
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Spanned):
     """`left OP right`, OP one of `== != < <= > >=`."""
 
     operator: str
     left: Expression
     right: Expression
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Member:
+class Member(Spanned):
     """`w in p.words`: a value is in a bag."""
 
     element: Expression
     bag: Attribute
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Not:
+class Not(Spanned):
     """`not operand`."""
 
     operand: Expression
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Connective:
+class Connective(Spanned):
     """`left OP right`, OP one of `and or => <=>`."""
 
     operator: str
     left: Expression
     right: Expression
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class Aggregate(Spanned):
     """`count { q where Link(q, p) }`: a figure over the values that names of its own can take.
 
     Names that `where` binds and that are unknown outside are the aggregate's own; all others are those outside.
@@ -157,7 +145,6 @@ class Aggregate:
     function: str
     terms: tuple[Expression, ...]
     where: Expression
-    span: Span | None = _span()
 
 
 Expression: TypeAlias = (

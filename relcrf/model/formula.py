@@ -6,27 +6,15 @@ import math
 from collections.abc import Iterator
 
 from relcrf.errors import Diagnostic
-from relcrf.model.expressions import (
-    Atom,
-    Attribute,
-    Comparison,
-    Connective,
-    Expression,
-    Name,
-    Negative,
-    Not,
-    Number,
-    Text,
-    Truth,
-)
+from relcrf.model import expressions as e
 from relcrf.model.spec import EnumeratedDomain, ModelSpec, RangeDomain, Template
 from relcrf.model.types import Bool, DomainType, ValueType
 from relcrf.model.typing import Scope
 
 
-def is_table(over: tuple[Expression, ...], scope: Scope) -> bool:
+def is_table(over: tuple[e.Expression, ...], scope: Scope) -> bool:
     """Whether `over` lists random terms, a weight for each of their joint states; else it is one formula."""
-    if len(over) == 1 and isinstance(over[0], Atom) and isinstance(scope.type_of(over[0]), Bool):
+    if len(over) == 1 and isinstance(over[0], e.Atom) and isinstance(scope.type_of(over[0]), Bool):
         return False  # a relation that holds or not is a proposition
     return all(scope.is_random(item) for item in over)
 
@@ -57,30 +45,30 @@ def wrong_starts(template: Template, n_patterns: int) -> Diagnostic:
     return Diagnostic("E145", message, template.span, hint)
 
 
-def scope_terms(over: tuple[Expression, ...], scope: Scope) -> list[Attribute | Atom]:
+def scope_terms(over: tuple[e.Expression, ...], scope: Scope) -> list[e.Attribute | e.Atom]:
     """The random terms at the places of a factor's scope: as listed, or as a formula first mentions them."""
     found = [term for item in over for term in scope.random_terms(item)]
     return list(dict.fromkeys(found))
 
 
-def evidence_of(formula: Expression, scope: Scope) -> tuple[Expression, ...]:
+def evidence_of(formula: e.Expression, scope: Scope) -> tuple[e.Expression, ...]:
     """The largest parts of a formula that speak of evidence alone, once each: conditions, and sides of comparisons."""
     return tuple(dict.fromkeys(_evidence(formula, scope)))
 
 
-def _evidence(node: Expression, scope: Scope) -> Iterator[Expression]:
+def _evidence(node: e.Expression, scope: Scope) -> Iterator[e.Expression]:
     if not scope.random_terms(node):
         if not is_constant(node, scope):
             yield node
-    elif isinstance(node, Not):
+    elif isinstance(node, e.Not):
         yield from _evidence(node.operand, scope)
-    elif isinstance(node, Connective | Comparison):
+    elif isinstance(node, e.Connective | e.Comparison):
         yield from _evidence(node.left, scope)
         yield from _evidence(node.right, scope)
 
 
-def is_constant(node: Expression, scope: Scope) -> bool:
+def is_constant(node: e.Expression, scope: Scope) -> bool:
     """Whether a node is written as a value."""
-    if isinstance(node, Negative):
-        return isinstance(node.operand, Number)
-    return isinstance(node, Number | Text | Truth) or (isinstance(node, Name) and node.name not in scope.sorts)
+    if isinstance(node, e.Negative):
+        return isinstance(node.operand, e.Number)
+    return isinstance(node, e.Number | e.Text | e.Truth) or (isinstance(node, e.Name) and node.name not in scope.sorts)

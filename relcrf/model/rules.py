@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from relcrf.model.expressions import (
-    Attribute,
-    Comparison,
-    Connective,
-    Expression,
-    Not,
-    Truth,
-    conjoined,
-    conjunction,
-    conjuncts,
-)
+from relcrf.model import expressions as e
+from relcrf.model.expressions import conjoined, conjunction, conjuncts
 from relcrf.model.spec import ModelSpec, Options, Parameter, Rule, Template
 from relcrf.model.typing import Scope
 
@@ -45,8 +36,8 @@ def as_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     scope = Scope(spec, (), rule.formula)
     parameters = tuple(Parameter(n, sort, span=rule.span) for n, sort in scope.sorts.items())
     where, formula = _split(rule.formula, scope)
-    if isinstance(formula, Attribute):  # alone it would be a table, and a rule is a formula
-        formula = Comparison("==", formula, Truth(True, span=formula.span), span=formula.span)
+    if isinstance(formula, e.Attribute):  # alone it would be a table, and a rule is a formula
+        formula = e.Comparison("==", formula, e.Truth(True, span=formula.span), span=formula.span)
     options = rule.options
     if rule.weight is not None:
         options = replace(options, init=rule.weight, fixed=True)
@@ -57,9 +48,9 @@ def as_template(rule: Rule, spec: ModelSpec, name: str) -> Template:
     )
 
 
-def _split(formula: Expression, scope: Scope) -> tuple[Expression | None, Expression]:
+def _split(formula: e.Expression, scope: Scope) -> tuple[e.Expression | None, e.Expression]:
     """What the body demands of the evidence, and the formula that is left."""
-    if not (isinstance(formula, Connective) and formula.operator == "=>"):
+    if not (isinstance(formula, e.Connective) and formula.operator == "=>"):
         return None, formula
     parts = conjuncts(formula.left)
     is_evidence = [not scope.random_terms(part) for part in parts]
@@ -68,6 +59,6 @@ def _split(formula: Expression, scope: Scope) -> tuple[Expression | None, Expres
     head = formula.right
     if random and not scope.random_terms(head):
         # The head is known: where it fails, the body must.
-        return conjunction([*evidence, Not(head, span=head.span)]), Not(conjunction(random), span=formula.left.span)
+        return conjunction([*evidence, e.Not(head, span=head.span)]), e.Not(conjunction(random), span=formula.left.span)
     where = conjoined(evidence)
-    return where, Connective("=>", conjunction(random), head, span=formula.span) if random else head
+    return where, e.Connective("=>", conjunction(random), head, span=formula.span) if random else head

@@ -5,7 +5,6 @@ A `ModelSpec` is built by the parser (`language/parse.py`) or the builder (`lang
 data, no backend and no optimiser. `language/check.py` says whether its parts fit together.
 """
 
-# ruff: noqa: RUF009  # `_span()` makes a new `field` for each class
 from __future__ import annotations
 
 import re
@@ -14,12 +13,8 @@ from functools import cached_property
 from typing import TypeAlias
 
 from relcrf.errors import Source, Span
-from relcrf.model.expressions import Expression, Function
+from relcrf.model.expressions import Expression, Function, Spanned
 from relcrf.model.types import AttributeType, Bool
-
-
-def _span() -> Span | None:
-    return field(default=None, compare=False, repr=False, kw_only=True)
 
 
 def folded(name: str) -> str:
@@ -28,22 +23,20 @@ def folded(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class EnumeratedDomain:
+class EnumeratedDomain(Spanned):
     """`domain D = { a, b, c }`: the values, in the order of their states."""
 
     name: str
     values: tuple[str, ...]
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class RangeDomain:
+class RangeDomain(Spanned):
     """`domain D = 1..5`: the integers from `low` to `high`, both included."""
 
     name: str
     low: int
     high: int
-    span: Span | None = _span()
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -52,18 +45,17 @@ class RangeDomain:
 
 
 @dataclass(frozen=True)
-class OpenDomain:
+class OpenDomain(Spanned):
     """`domain D = open`: the values are read from the data."""
 
     name: str
-    span: Span | None = _span()
 
 
 Domain: TypeAlias = EnumeratedDomain | RangeDomain | OpenDomain
 
 
 @dataclass(frozen=True)
-class AttributeDeclaration:
+class AttributeDeclaration(Spanned):
     """`name : type`, evidence; or `predict name : D` and `latent name : D`, a random variable of each thing.
 
     Args:
@@ -75,7 +67,6 @@ class AttributeDeclaration:
     type: AttributeType
     predicted: bool = False
     latent: bool = False
-    span: Span | None = _span()
 
     @property
     def is_random(self) -> bool:
@@ -83,42 +74,39 @@ class AttributeDeclaration:
 
 
 @dataclass(frozen=True)
-class Entity:
+class Entity(Spanned):
     """A type of thing. `key` is the column that identifies a thing in its table."""
 
     name: str
     attributes: tuple[AttributeDeclaration, ...] = ()
     key: str = "id"
-    span: Span | None = _span()
 
     def attribute(self, name: str) -> AttributeDeclaration | None:
         return next((a for a in self.attributes if a.name == name), None)
 
 
 @dataclass(frozen=True)
-class Parameter:
+class Parameter(Spanned):
     """`name: Sort`: an argument of a relation, or a binder of a template. The sort is an entity or a domain."""
 
     name: str
     sort: str
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Relation:
+class Relation(Spanned):
     """Observed tuples, with attributes of the tuples."""
 
     name: str
     parameters: tuple[Parameter, ...]
     attributes: tuple[AttributeDeclaration, ...] = ()
-    span: Span | None = _span()
 
     def attribute(self, name: str) -> AttributeDeclaration | None:
         return next((a for a in self.attributes if a.name == name), None)
 
 
 @dataclass(frozen=True)
-class RandomRelation:
+class RandomRelation(Spanned):
     """`predict relation R(x: E, y: F) : D where CONDITION`: a random variable for each tuple that the condition admits.
 
     Args:
@@ -127,13 +115,12 @@ class RandomRelation:
 
     name: str
     parameters: tuple[Parameter, ...]
-    type: AttributeType = Bool()
+    type: AttributeType = Bool()  # noqa: RUF009
     where: Expression | None = None
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Nearest(Spanned):
     """`nearest K by cosine(a.v, b.v)`: for each a, the K other things b of the largest similarity.
 
     `measure` is a call of `cosine`, `dot` or `distance` on one vector attribute of both parameters; for
@@ -142,17 +129,15 @@ class Nearest:
 
     count: int
     measure: Expression
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Derived:
+class Derived(Spanned):
     """A named observed relation computed from others, by a condition or as nearest neighbours."""
 
     name: str
     parameters: tuple[Parameter, ...]
     definition: Expression | Nearest
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
@@ -177,7 +162,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Template:
+class Template(Spanned):
     """A pattern that may carry weight; see the language reference for its meaning.
 
     `over` is either random terms (a table over their joint states) or a single formula (one pattern: its truth).
@@ -200,7 +185,6 @@ class Template:
     symmetric: bool = False
     is_candidate: bool = False
     is_hard: bool = False
-    span: Span | None = _span()
 
     @property
     def weights(self) -> str:
@@ -209,7 +193,7 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Rule:
+class Rule(Spanned):
     """`rule WEIGHT NAME: FORMULA`: a weighted formula in the way of Markov logic; `rules.py` makes it a template.
 
     Args:
@@ -224,24 +208,21 @@ class Rule:
     is_hard: bool = False
     per: tuple[Expression, ...] = ()
     options: Options = Options()
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Gate:
+class Gate(Spanned):
     """`gate TEMPLATE by FEATURES`: the evidence that opens and closes a template's factors."""
 
     template: str
     by: tuple[Expression, ...]
-    span: Span | None = _span()
 
 
 @dataclass(frozen=True)
-class Include:
+class Include(Spanned):
     """`include "common.rcrf"`: the declarations of another file."""
 
     path: str
-    span: Span | None = _span()
 
 
 Declaration: TypeAlias = Domain | Entity | Relation | RandomRelation | Derived | Template | Rule | Gate | Include

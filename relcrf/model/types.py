@@ -26,42 +26,43 @@ class EntityType:
         return self.entity
 
 
-@dataclass(frozen=True, slots=True)
-class Real:
-    def __str__(self) -> str:
-        return "real"
+class _Scalar:
+    """A type that one word names: that of its class."""
 
+    __slots__ = ()
 
-@dataclass(frozen=True, slots=True)
-class Integer:
     def __str__(self) -> str:
-        return "integer"
+        return type(self).__name__.lower()
 
 
 @dataclass(frozen=True, slots=True)
-class Bool:
-    def __str__(self) -> str:
-        return "bool"
+class Real(_Scalar):
+    """A real number."""
 
 
 @dataclass(frozen=True, slots=True)
-class String:
-    def __str__(self) -> str:
-        return "string"
+class Integer(_Scalar):
+    """A whole number."""
 
 
 @dataclass(frozen=True, slots=True)
-class Date:
-    def __str__(self) -> str:
-        return "date"
+class Bool(_Scalar):
+    """A truth value."""
 
 
 @dataclass(frozen=True, slots=True)
-class Vector:
-    """Real numbers of one length, the same for every thing; the length is the data's."""
+class String(_Scalar):
+    """A text."""
 
-    def __str__(self) -> str:
-        return "vector"
+
+@dataclass(frozen=True, slots=True)
+class Date(_Scalar):
+    """A day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vector(_Scalar):
+    """Real numbers of one length, the same for every entity; the data determine the length."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,55 +13,17 @@ from decimal import Decimal
 from functools import cached_property
 
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
-from relcrf.model.expressions import (
-    Aggregate,
-    Arithmetic,
-    Atom,
-    Attribute,
-    Comparison,
-    Connective,
-    Expression,
-    Function,
-    Member,
-    Name,
-    Negative,
-    Not,
-    Number,
-    Text,
-    Truth,
-    TupleAttribute,
-    children,
-)
+from relcrf.model import expressions as e
+from relcrf.model import spec as s
+from relcrf.model import types as t
+from relcrf.model.expressions import children
 from relcrf.model.functions import FUNCTIONS
-from relcrf.model.spec import (
-    AnyRelation,
-    AttributeDeclaration,
-    EnumeratedDomain,
-    ModelSpec,
-    OpenDomain,
-    Parameter,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-)
-from relcrf.model.types import (
-    Bag,
-    Bool,
-    Date,
-    DomainType,
-    EntityType,
-    Integer,
-    Real,
-    String,
-    ValueType,
-    Vector,
-)
 
 
 class TypeProblem(Exception):
     """An expression has no type; `diagnostic` says why."""
 
-    def __init__(self, code: str, message: str, at: Expression, hint: str | None = None, *notes: str) -> None:
+    def __init__(self, code: str, message: str, at: e.Expression, hint: str | None = None, *notes: str) -> None:
         self.diagnostic = Diagnostic(code, message, at.span, hint, notes)
         super().__init__(message)
 
@@ -75,17 +37,18 @@ class Scope:
         where: the condition, in whose atoms a name that is no binder is existential.
     """
 
-    def __init__(self, spec: ModelSpec, parameters: tuple[Parameter, ...], where: Expression | None) -> None:
+    def __init__(self, spec: s.ModelSpec, parameters: tuple[s.Parameter, ...], where: e.Expression | None) -> None:
         self.spec = spec
         self.binders: dict[str, str] = {}
         for parameter in parameters:  # of two binders of one name the first counts; the checker reports the second
             self.binders.setdefault(parameter.name, parameter.sort)
         self.where = where
 
-    def inside(self, aggregate: Aggregate) -> Scope:
+    def inside(self, aggregate: e.Aggregate) -> Scope:
         """The scope of an aggregate: all names here and those that it counts are its binders, and then its own."""
         plain = Scope(self.spec, _parameters(self.sorts), aggregate.where)
-        counted = {t.name: plain.own[t.name] for t in aggregate.terms if isinstance(t, Name) and t.name in plain.own}
+        terms = (term.name for term in aggregate.terms if isinstance(term, e.Name))
+        counted = {name: plain.own[name] for name in terms if name in plain.own}
         return Scope(self.spec, _parameters({**self.sorts, **counted}), aggregate.where)
 
     @cached_property
@@ -93,10 +56,10 @@ class Scope:
         """The names that are no binders, each with its sort."""
         return {name: sort for name, sort in self.sorts.items() if name not in self.binders}
 
-    def walk(self, expression: Expression) -> Iterator[tuple[Scope, Expression]]:
+    def walk(self, expression: e.Expression) -> Iterator[tuple[Scope, e.Expression]]:
         """The expression and everything below it, parents first, each with the scope that it stands in."""
         yield self, expression
-        inner = self.inside(expression) if isinstance(expression, Aggregate) else self
+        inner = self.inside(expression) if isinstance(expression, e.Aggregate) else self
         for child in children(expression):
             yield from inner.walk(child)
 
@@ -110,64 +73,68 @@ class Scope:
         while size != len(sorts):  # a bag's owner may be an existential name that a later atom tells the sort of
             size = len(sorts)
             for argument, sort in self._places(self.where, sorts):
-                if isinstance(argument, Name) and argument.name not in sorts and self.constant(argument, sort) is None:
+                if (
+                    isinstance(argument, e.Name)
+                    and argument.name not in sorts
+                    and self.constant(argument, sort) is None
+                ):
                     sorts[argument.name] = sort
         return sorts
 
-    def _places(self, where: Expression, sorts: dict[str, str]) -> Iterator[tuple[Expression, str]]:
+    def _places(self, where: e.Expression, sorts: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
         """The places where a name may stand for a thing or value, each with its sort, as far as sorts are known."""
         for node in _outside_aggregates(where):
-            if isinstance(node, Atom):
+            if isinstance(node, e.Atom):
                 relation = self.spec.relation(node.relation)
                 parameters = relation.parameters if relation is not None else ()
                 for argument, parameter in zip(node.arguments, parameters, strict=False):
                     yield argument, parameter.sort
-            elif isinstance(node, Member):
+            elif isinstance(node, e.Member):
                 entity = self.spec.entity(sorts.get(node.bag.binder, ""))
                 declared = entity.attribute(node.bag.attribute) if entity else None
-                if declared is not None and isinstance(declared.type, Bag):
+                if declared is not None and isinstance(declared.type, t.Bag):
                     yield node.element, declared.type.domain
 
-    def constant(self, expression: Expression, domain: str) -> str | None:
+    def constant(self, expression: e.Expression, domain: str) -> str | None:
         """The value of a domain that an expression denotes, as the domain spells it; None where it denotes none."""
         declared = self.spec.domain(domain)
         match expression:
-            case Text(text):
+            case e.Text(text):
                 pass
-            case Name(text) if isinstance(declared, EnumeratedDomain):
+            case e.Name(text) if isinstance(declared, s.EnumeratedDomain):
                 pass
-            case Number(value) | Negative(Number(value)):
-                text = f"-{value}" if isinstance(expression, Negative) else str(value)
+            case e.Number(value) | e.Negative(e.Number(value)):
+                text = f"-{value}" if isinstance(expression, e.Negative) else str(value)
             case _:
                 return None
         match declared:
-            case EnumeratedDomain():
+            case s.EnumeratedDomain():
                 return text if text in declared.values else _same_number(expression, declared.values)
-            case RangeDomain(_, low, high):
+            case s.RangeDomain(_, low, high):
                 number = int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
                 return text if number is not None and str(number) == text and low <= number <= high else None
-            case OpenDomain():
+            case s.OpenDomain():
                 return text
         return None
 
-    def random_terms(self, expression: Expression) -> list[Attribute | Atom]:
+    def random_terms(self, expression: e.Expression) -> list[e.Attribute | e.Atom]:
         """The random attributes and atoms that an expression mentions, once each, in the order of their first mention."""
-        found: list[Attribute | Atom] = []
+        found: list[e.Attribute | e.Atom] = []
         for scope, node in self.walk(expression):
-            if isinstance(node, Attribute | Atom) and node not in found and scope.is_random(node):
+            if isinstance(node, e.Attribute | e.Atom) and node not in found and scope.is_random(node):
                 found.append(node)
         return found
 
-    def is_random(self, node: Expression) -> bool:
+    def is_random(self, node: e.Expression) -> bool:
         """Whether a node is itself a random term."""
-        if isinstance(node, Atom):
-            return isinstance(self.spec.relation(node.relation), RandomRelation)
-        if isinstance(node, Attribute):
+        if isinstance(node, e.Atom):
+            return isinstance(self.spec.relation(node.relation), s.RandomRelation)
+        if isinstance(node, e.Attribute):
             declared = self.attribute_declaration(node, quiet=True)
             return declared is not None and declared.is_random
         return False
 
-    def attribute_declaration(self, node: Attribute, *, quiet: bool = False) -> AttributeDeclaration | None:
+    def attribute_declaration(self, node: e.Attribute, *, quiet: bool = False) -> s.AttributeDeclaration | None:
         """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeProblem."""
         sort = self.sorts.get(node.binder)
         entity = self.spec.entity(sort) if sort else None
@@ -187,95 +154,97 @@ class Scope:
         hint = suggestion(node.attribute, known) or (f"{entity.name} has {listing(known)}" if known else None)
         raise TypeProblem("E101", f"unknown attribute '{node.attribute}' of {entity.name}", node, hint)
 
-    def _unknown_name(self, name: str, at: Expression, expected: ValueType | None = None) -> TypeProblem:
+    def _unknown_name(self, name: str, at: e.Expression, expected: t.ValueType | None = None) -> TypeProblem:
         known = [*self.sorts, *self.spec.constants]
-        if isinstance(expected, DomainType | String | Date):
+        if isinstance(expected, t.DomainType | t.String | t.Date):
             return TypeProblem("E104", f"unknown name '{name}'", at, f'a value of {expected} is written "{name}" here')
         hint = suggestion(name, known) or (f"the names here are {listing(self.sorts)}" if self.sorts else _NAMES)
         return TypeProblem("E104", f"unknown name '{name}'", at, hint)
 
-    def type_of(self, expression: Expression, expected: ValueType | None = None) -> ValueType:
+    def type_of(self, expression: e.Expression, expected: t.ValueType | None = None) -> t.ValueType:
         """The type of an expression; `expected` tells which domain a constant is of.
 
         Raises:
             TypeProblem: where it has none.
         """
         match expression:
-            case Truth():
-                return Bool()
-            case Number(value):
-                return self._constant_type(expression, expected) or (Integer() if isinstance(value, int) else Real())
-            case Text():
+            case e.Truth():
+                return t.Bool()
+            case e.Number(value):
+                return self._constant_type(expression, expected) or (
+                    t.Integer() if isinstance(value, int) else t.Real()
+                )
+            case e.Text():
                 return self._constant_type(expression, expected) or self._text_type(expression, expected)
-            case Name():
+            case e.Name():
                 return self._name_type(expression, expected)
-            case Attribute():
+            case e.Attribute():
                 declared = self.attribute_declaration(expression)
                 assert declared is not None
                 return declared.type
-            case Atom(name):
+            case e.Atom(name):
                 self._check_arguments(expression)
                 relation = self.spec.relation(name)
-                return relation.type if isinstance(relation, RandomRelation) else Bool()
-            case TupleAttribute(atom, name):
+                return relation.type if isinstance(relation, s.RandomRelation) else t.Bool()
+            case e.TupleAttribute(atom, name):
                 return self._tuple_attribute(expression, atom, name)
-            case Function():
+            case e.Function():
                 return self._function_type(expression)
-            case Arithmetic(_, left, right):
+            case e.Arithmetic(_, left, right):
                 kinds = [self._number(left), self._number(right)]
-                whole = all(isinstance(k, Integer) for k in kinds) and expression.operator != "/"
-                return Integer() if whole else Real()
-            case Negative(operand):
+                whole = all(isinstance(k, t.Integer) for k in kinds) and expression.operator != "/"
+                return t.Integer() if whole else t.Real()
+            case e.Negative(operand):
                 return self._constant_type(expression, expected) or self._number(operand)
-            case Comparison():
+            case e.Comparison():
                 self._check_comparison(expression)
-                return Bool()
-            case Member(element, bag):
+                return t.Bool()
+            case e.Member(element, bag):
                 self._check_member(expression, element, bag)
-                return Bool()
-            case Not(operand):
+                return t.Bool()
+            case e.Not(operand):
                 self._truth(operand)
-                return Bool()
-            case Connective(_, left, right):
+                return t.Bool()
+            case e.Connective(_, left, right):
                 self._truth(left)
                 self._truth(right)
-                return Bool()
-            case Aggregate():
+                return t.Bool()
+            case e.Aggregate():
                 return self._aggregate_type(expression)
         raise AssertionError(f"unknown expression {expression!r}")
 
-    def _aggregate_type(self, node: Aggregate) -> ValueType:
+    def _aggregate_type(self, node: e.Aggregate) -> t.ValueType:
         inner = self.inside(node)
         inner._truth(node.where)
         if node.function == "exists":
-            return Bool()
+            return t.Bool()
         if node.function == "count":
             for term in node.terms:
-                if not isinstance(term, Name) or term.name in self.sorts or term.name not in inner.sorts:
+                if not isinstance(term, e.Name) or term.name in self.sorts or term.name not in inner.sorts:
                     message = "'count' counts values of names that its own 'where' binds"
                     raise TypeProblem("E141", message, term, "write: count { q where Link(q, p) }")
-            return Integer()
+            return t.Integer()
         if len(node.terms) != 1:
             message = f"'{node.function}' takes one number for each of the values"
             raise TypeProblem("E141", message, node, f"write: {node.function} {{ q.length where Link(q, p) }}")
         kind = inner._number(node.terms[0])
-        return kind if node.function != "mean" else Real()
+        return kind if node.function != "mean" else t.Real()
 
-    def _constant_type(self, expression: Expression, expected: ValueType | None) -> ValueType | None:
+    def _constant_type(self, expression: e.Expression, expected: t.ValueType | None) -> t.ValueType | None:
         """The expected domain, where the expression is one of its values."""
-        if not isinstance(expected, DomainType):
+        if not isinstance(expected, t.DomainType):
             return None
         if self.constant(expression, expected.domain) is not None:
             return expected
         domain = self.spec.domain(expected.domain)
-        if domain is None or (isinstance(domain, RangeDomain) and isinstance(expression, Number | Negative)):
+        if domain is None or (isinstance(domain, s.RangeDomain) and isinstance(expression, e.Number | e.Negative)):
             return None
         raise self._no_value(expression, expected.domain)
 
     @staticmethod
-    def _text_type(expression: Text, expected: ValueType | None) -> ValueType:
-        if not isinstance(expected, Date):
-            return String()
+    def _text_type(expression: e.Text, expected: t.ValueType | None) -> t.ValueType:
+        if not isinstance(expected, t.Date):
+            return t.String()
         try:
             if not re.fullmatch(r"\d{4}-\d\d-\d\d", expression.value, re.ASCII):
                 raise ValueError
@@ -283,32 +252,32 @@ class Scope:
         except ValueError:
             hint = 'a date is written "2024-01-31"'
             raise TypeProblem("E112", f"'{expression.value}' is no date", expression, hint) from None
-        return Date()
+        return t.Date()
 
-    def _no_value(self, expression: Expression, domain: str) -> TypeProblem:
+    def _no_value(self, expression: e.Expression, domain: str) -> TypeProblem:
         declared = self.spec.domain(domain)
-        known = declared.values if isinstance(declared, EnumeratedDomain) else ()
+        known = declared.values if isinstance(declared, s.EnumeratedDomain) else ()
         match expression:
-            case Name(text) | Text(text):
+            case e.Name(text) | e.Text(text):
                 pass
-            case Number(value) | Negative(Number(value)):
-                text = f"-{value}" if isinstance(expression, Negative) else str(value)
+            case e.Number(value) | e.Negative(e.Number(value)):
+                text = f"-{value}" if isinstance(expression, e.Negative) else str(value)
             case _:
                 text = "this"
-        if isinstance(declared, RangeDomain):
+        if isinstance(declared, s.RangeDomain):
             hint: str | None = f"{domain} is {declared.low}..{declared.high}"
         else:
             hint = suggestion(text, known) or (f"{domain} has {listing(known)}" if known else None)
         return TypeProblem("E105", f"'{text}' is no value of {domain}", expression, hint)
 
-    def _name_type(self, expression: Name, expected: ValueType | None) -> ValueType:
+    def _name_type(self, expression: e.Name, expected: t.ValueType | None) -> t.ValueType:
         sort = self.sorts.get(expression.name)
         if sort is not None:
-            return EntityType(sort) if self.spec.entity(sort) else DomainType(sort)
-        if isinstance(expected, DomainType):
+            return t.EntityType(sort) if self.spec.entity(sort) else t.DomainType(sort)
+        if isinstance(expected, t.DomainType):
             if self.constant(expression, expected.domain) is not None:
                 return expected
-            if isinstance(self.spec.domain(expected.domain), EnumeratedDomain):
+            if isinstance(self.spec.domain(expected.domain), s.EnumeratedDomain):
                 raise self._no_value(expression, expected.domain)
         domains = self.spec.constants.get(expression.name, ())
         if not domains:
@@ -320,23 +289,27 @@ class Scope:
                 expression,
                 "compare it with an attribute, so that its domain is known",
             )
-        return DomainType(domains[0])
+        return t.DomainType(domains[0])
 
-    def _tuple_attribute(self, node: TupleAttribute, atom: Atom, name: str) -> ValueType:
+    def _tuple_attribute(self, node: e.TupleAttribute, atom: e.Atom, name: str) -> t.ValueType:
         self._check_arguments(atom)
         relation = self.spec.relation(atom.relation)
-        attributes = relation.attributes if isinstance(relation, Relation) else ()
-        found: AttributeDeclaration | None = next((a for a in attributes if a.name == name), None)
+        attributes = relation.attributes if isinstance(relation, s.Relation) else ()
+        found: s.AttributeDeclaration | None = next((a for a in attributes if a.name == name), None)
         if found is None:
             known = [each.name for each in attributes]
             hint = suggestion(name, known) or (f"it has {listing(known)}" if known else "it has no attributes")
             raise TypeProblem("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
         return found.type
 
-    def _check_arguments(self, atom: Atom) -> None:
+    def _check_arguments(self, atom: e.Atom) -> None:
         relation = self.spec.relation(atom.relation)
         if relation is None:
-            relations: tuple[AnyRelation, ...] = (*self.spec.relations, *self.spec.random_relations, *self.spec.derived)
+            relations: tuple[s.AnyRelation, ...] = (
+                *self.spec.relations,
+                *self.spec.random_relations,
+                *self.spec.derived,
+            )
             known = [each.name for each in relations]
             hint = suggestion(atom.relation, [*known, *FUNCTIONS])
             hint = hint or (f"the relations are {listing(known)}" if known else "the model declares no relation")
@@ -349,8 +322,8 @@ class Scope:
         for argument, parameter in zip(atom.arguments, wanted, strict=True):
             self._check_argument(atom, argument, parameter)
 
-    def _check_argument(self, atom: Atom, argument: Expression, parameter: Parameter) -> None:
-        if isinstance(argument, Name) and argument.name in self.sorts:
+    def _check_argument(self, atom: e.Atom, argument: e.Expression, parameter: s.Parameter) -> None:
+        if isinstance(argument, e.Name) and argument.name in self.sorts:
             sort = self.sorts[argument.name]
             if sort != parameter.sort:
                 wanted = f"argument '{parameter.name}' of {atom.relation} is a {parameter.sort}"
@@ -359,14 +332,14 @@ class Scope:
             return
         domain = self.spec.domain(parameter.sort)
         if domain is None or self.constant(argument, parameter.sort) is None:
-            if domain is not None and isinstance(argument, Name | Number | Text | Negative):
+            if domain is not None and isinstance(argument, e.Name | e.Number | e.Text | e.Negative):
                 raise self._no_value(argument, parameter.sort)
-            if isinstance(argument, Name):
+            if isinstance(argument, e.Name):
                 raise self._unknown_name(argument.name, argument)
             message = f"an argument of {atom.relation} is a name" + (" or a constant" if domain else "")
             raise TypeProblem("E109", message, argument, f"'{parameter.name}' is a {parameter.sort}")
 
-    def _function_type(self, node: Function) -> ValueType:
+    def _function_type(self, node: e.Function) -> t.ValueType:
         try:
             signature = FUNCTIONS[node.name]
         except UsageError as error:
@@ -380,35 +353,35 @@ class Scope:
                 self._number(argument)
                 continue
             kind = self.type_of(argument)
-            if not isinstance(kind, Vector if wanted == "vector" else String):
+            if not isinstance(kind, t.Vector if wanted == "vector" else t.String):
                 raise TypeProblem("E110", f"{node.name} takes {wanted}s, and this is {_kind(kind)}", argument)
         return _RESULTS[signature.result]
 
-    def _number(self, node: Expression) -> ValueType:
+    def _number(self, node: e.Expression) -> t.ValueType:
         kind = self.type_of(node)
-        if isinstance(kind, DomainType) and isinstance(self.spec.domain(kind.domain), RangeDomain):
-            return Integer()
-        if not isinstance(kind, Integer | Real):
+        if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
+            return t.Integer()
+        if not isinstance(kind, t.Integer | t.Real):
             raise TypeProblem("E110", f"a number is needed here, and this is {_kind(kind)}", node)
         return kind
 
-    def _truth(self, node: Expression) -> None:
+    def _truth(self, node: e.Expression) -> None:
         kind = self.type_of(node)
-        if not isinstance(kind, Bool):
+        if not isinstance(kind, t.Bool):
             raise TypeProblem("E110", f"a condition is needed here, and this is {_kind(kind)}", node)
 
-    def _check_member(self, node: Member, element: Expression, bag: Attribute) -> None:
+    def _check_member(self, node: e.Member, element: e.Expression, bag: e.Attribute) -> None:
         if not bag.binder:
             raise TypeProblem("E110", "right of 'in' stands a bag, such as page.words", bag)
         kind = self.type_of(bag)
-        if not isinstance(kind, Bag):
+        if not isinstance(kind, t.Bag):
             raise TypeProblem("E110", f"right of 'in' stands a bag, and this is {_kind(kind)}", bag)
-        found = self.type_of(element, DomainType(kind.domain))
-        if found != DomainType(kind.domain):
+        found = self.type_of(element, t.DomainType(kind.domain))
+        if found != t.DomainType(kind.domain):
             message = f"the bag holds values of {kind.domain}, and this is {_kind(found)}"
             raise TypeProblem("E111", message, element)
 
-    def sides(self, node: Comparison) -> tuple[ValueType, ValueType]:
+    def sides(self, node: e.Comparison) -> tuple[t.ValueType, t.ValueType]:
         """The types of both sides of a comparison, each side telling which domain a constant on the other is of.
 
         Raises:
@@ -421,72 +394,72 @@ class Scope:
         kind_left = self.type_of(left, self._peek(right))
         return kind_left, self.type_of(right, kind_left)
 
-    def _check_comparison(self, node: Comparison) -> None:
+    def _check_comparison(self, node: e.Comparison) -> None:
         left, right = node.left, node.right
         kind_left, kind_right = self.sides(node)
         for kind, side in ((kind_left, left), (kind_right, right)):
-            if isinstance(kind, Vector | Bag):
+            if isinstance(kind, t.Vector | t.Bag):
                 raise TypeProblem("E110", f"{_kind(kind)} cannot be compared", side)
         if not self._comparable(kind_left, kind_right):
             message = f"{_kind(kind_left)} is compared with {_kind(kind_right)}"
             raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
-        if isinstance(kind_left, Bool) and node.operator not in ("==", "!="):
+        if isinstance(kind_left, t.Bool) and node.operator not in ("==", "!="):
             raise TypeProblem("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
 
-    def _is_constant(self, node: Expression) -> bool:
+    def _is_constant(self, node: e.Expression) -> bool:
         """Whether the other side of a comparison may have to say what a side is."""
-        is_name = isinstance(node, Name) and node.name not in self.sorts
-        return is_name or isinstance(node, Number | Text | Truth | Negative)
+        is_name = isinstance(node, e.Name) and node.name not in self.sorts
+        return is_name or isinstance(node, e.Number | e.Text | e.Truth | e.Negative)
 
-    def _peek(self, node: Expression) -> ValueType | None:
+    def _peek(self, node: e.Expression) -> t.ValueType | None:
         """The type of the right side where that helps to read the left one, a bare name."""
         try:
-            return self.type_of(node) if isinstance(node, Attribute | Atom) else None
+            return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
         except TypeProblem:
             return None
 
-    def _comparable(self, left: ValueType, right: ValueType) -> bool:
-        def is_number(kind: ValueType) -> bool:
-            in_range = isinstance(kind, DomainType) and isinstance(self.spec.domain(kind.domain), RangeDomain)
-            return in_range or isinstance(kind, Integer | Real)
+    def _comparable(self, left: t.ValueType, right: t.ValueType) -> bool:
+        def is_number(kind: t.ValueType) -> bool:
+            in_range = isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain)
+            return in_range or isinstance(kind, t.Integer | t.Real)
 
         return left == right or (is_number(left) and is_number(right))
 
 
-_RESULTS: dict[str, ValueType] = {"real": Real(), "integer": Integer(), "bool": Bool(), "string": String()}
+_RESULTS: dict[str, t.ValueType] = {"real": t.Real(), "integer": t.Integer(), "bool": t.Bool(), "string": t.String()}
 
 
 _NAMES = "every name of a rule stands in a relation, which says what it is"
 
 
-def _parameters(sorts: Mapping[str, str]) -> tuple[Parameter, ...]:
-    return tuple(Parameter(name, sort) for name, sort in sorts.items())
+def _parameters(sorts: Mapping[str, str]) -> tuple[s.Parameter, ...]:
+    return tuple(s.Parameter(name, sort) for name, sort in sorts.items())
 
 
-def _outside_aggregates(expression: Expression) -> Iterator[Expression]:
+def _outside_aggregates(expression: e.Expression) -> Iterator[e.Expression]:
     """The expression and everything below it that no aggregate encloses."""
     yield expression
-    if not isinstance(expression, Aggregate):
+    if not isinstance(expression, e.Aggregate):
         for child in children(expression):
             yield from _outside_aggregates(child)
 
 
-def _same_number(expression: Expression, values: tuple[str, ...]) -> str | None:
+def _same_number(expression: e.Expression, values: tuple[str, ...]) -> str | None:
     """The only value that is the same number in another spelling: a literal `2.5` for `2.50`."""
     match expression:
-        case Number(value) | Negative(Number(value)):
+        case e.Number(value) | e.Negative(e.Number(value)):
             number = Decimal(str(value))
         case _:
             return None
-    number = -number if isinstance(expression, Negative) else number
+    number = -number if isinstance(expression, e.Negative) else number
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))
     same = [v for v in numbers if Decimal(v) == number]
     return same[0] if len(same) == 1 else None
 
 
-def _kind(kind: ValueType) -> str:
+def _kind(kind: t.ValueType) -> str:
     """A type as messages say it."""
-    if isinstance(kind, DomainType):
+    if isinstance(kind, t.DomainType):
         return f"a value of {kind.domain}"
     return {"bool": "a truth value", "integer": "an integer", "real": "a real number", "string": "a text"}.get(
         str(kind), f"a {kind}"

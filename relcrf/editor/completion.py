@@ -15,7 +15,7 @@ from relcrf.editor.sketch import Sketch
 from relcrf.errors import UsageError
 from relcrf.language.render import written_value
 from relcrf.language.tokens import COMPARISONS, DeclarationTokens
-from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS
+from relcrf.language.words import BODY, CLAUSES, CONTINUING, DECLARATIONS
 from relcrf.model import spec as s
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
 from relcrf.model.rules import all_templates
@@ -285,7 +285,7 @@ class _Place:
             return "over"
         if sketch.keyword in ("derive", "predict"):
             return "where"
-        return next((t for t in reversed(self.texts[sketch.body_index :]) if t in ("where", "over", "per", "by")), "")
+        return next((t for t in reversed(self.texts[sketch.body_index :]) if t in BODY), "")
 
     def _values_of(self, domain: str | None) -> tuple[str, ...]:
         declared = self.spec.domain(domain) if domain else None

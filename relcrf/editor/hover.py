@@ -131,8 +131,7 @@ def _values(domain: s.Domain) -> str:
 
 
 def _of_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
-    owner = spec.entity(symbol.owner) or spec.relation(symbol.owner)
-    declared = owner.attribute(symbol.name) if isinstance(owner, s.Entity | s.Relation) else None
+    declared = spec.attribute(symbol.owner, symbol.name)
     if declared is None:
         return
     yield _fenced(attribute_head(symbol.owner, declared))

@@ -66,16 +66,11 @@ def _heading(head: DeclarationTokens, text: str) -> Heading:
 
 
 def _attributes(head: DeclarationTokens) -> Iterator[Heading]:
-    for k in sorted(head.attributes):
-        name = head.tokens[k]
-        is_random = head.texts[k - 1] in ("predict", "latent")
-        first = head.tokens[k - 1] if is_random else name
+    firsts = set(head.attributes.values())
+    for k, start in head.attributes.items():
+        name, first = head.tokens[k], head.tokens[start]
         rest = range(k + 2, len(head.tokens))
-        stop = next((j for j in rest if head.texts[j] in (",", "}") or _begins_attribute(head, j)), len(head.tokens))
+        stop = next((j for j in rest if head.texts[j] in (",", "}") or j in firsts), len(head.tokens))
         kind = " ".join(head.texts[k + 2 : stop]).replace(" .. ", "..")
-        role = f"{first.text} " if is_random else ""
+        role = f"{first.text} " if start < k else ""
         yield Heading(name.text, "Field", role + kind, first.start, head.tokens[stop - 1].stop, name.start, name.stop)
-
-
-def _begins_attribute(head: DeclarationTokens, k: int) -> bool:
-    return k in head.attributes or (k + 1 in head.attributes and head.texts[k] in ("predict", "latent"))

@@ -23,7 +23,7 @@ from relcrf.language.words import LANGUAGE
 from relcrf.model.expressions import Aggregate, Atom, Attribute, Expression, Member, Name, Truth, conjoined
 from relcrf.model.functions import FUNCTIONS
 from relcrf.model.rules import all_templates
-from relcrf.model.spec import Entity, EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Relation, Template
+from relcrf.model.spec import EnumeratedDomain, ModelSpec, Parameter, RandomRelation, Template
 from relcrf.model.types import SCALARS, AttributeType, Bag, DomainType
 from relcrf.model.typing import Scope
 
@@ -110,8 +110,7 @@ class Sketch(DeclarationTokens):
 
     def _attribute_type(self, owner: str, attribute: str) -> AttributeType | None:
         """Return the type of an attribute of an entity or relation."""
-        declared = self.spec.entity(owner) or self.spec.relation(owner)
-        found = declared.attribute(attribute) if isinstance(declared, Entity | Relation) else None
+        found = self.spec.attribute(owner, attribute)
         return found.type if found else None
 
     def owner_at(self, dot: int) -> str | None:

@@ -78,8 +78,7 @@ def _what(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
     kind, _, name = table.partition(".")
     if kind == "bag":
         owner_name, _, bag = name.rpartition(".")
-        entity = spec.entity(owner_name)
-        attribute = entity.attribute(bag) if entity else None
+        attribute = spec.attribute(owner_name, bag)
         if column == "vid" or attribute is None or not isinstance(attribute.type, Bag):
             return owner_name, owner_name
         return attribute.type.domain, attribute.type.domain

@@ -7,8 +7,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from relcrf.errors import Diagnostic, ModelError, Span, listing, suggestion
-from relcrf.language import declared, recursion, suspicions
-from relcrf.language.clauses import Clauses
+from relcrf.language import clauses, declared, recursion, suspicions
 from relcrf.language.unread import may_follow
 from relcrf.model.rules import all_templates, as_template
 from relcrf.model.spec import Derived, Gate, ModelSpec, Nearest, Options, RandomRelation, Rule, Template
@@ -28,7 +27,7 @@ def check(spec: ModelSpec, problems: Iterable[Diagnostic] = ()) -> list[Diagnost
         problems: what `read` could not parse. Mistakes that may only follow from these are left out.
     """
     problems = list(problems)
-    found = [d for d in _Checker(spec).run() if not may_follow(d, problems)]
+    found = [d for d in _problems(spec) if not may_follow(d, problems)]
     return _once(sorted(found, key=line_and_column), _SAID_ONCE)
 
 
@@ -89,152 +88,152 @@ def _attribute(diagnostic: Diagnostic) -> str:
     return text.partition(".")[2].strip()
 
 
-class _Checker:
-    def __init__(self, spec: ModelSpec) -> None:
-        self.spec = spec
-        self.clauses = Clauses(spec)
+def _problems(spec: ModelSpec) -> Iterator[Diagnostic]:
+    yield from declared.names(spec)
+    for domain in spec.domains:
+        yield from declared.domain(domain)
+    for entity in spec.entities:
+        yield from declared.attributes(spec, entity)
+    for relation in spec.relations:
+        yield from declared.parameters(spec, relation)
+        yield from declared.attributes(spec, relation)
+    for random in spec.random_relations:
+        yield from _random(spec, random)
+    yield from recursion.unsound(spec)
+    for derived in spec.derived:
+        yield from _derived(spec, derived)
+    for template in spec.templates:
+        yield from _template(spec, template)
+    for rule in spec.rules:
+        yield from _rule(spec, rule)
+    yield from _gates(spec)
+    yield from _shared_weights(spec)
+    if not clauses.random_names(spec):
+        hint = "mark an attribute or a relation with 'predict'"
+        yield Diagnostic("E137", "the model predicts nothing", _end(spec), hint)
+    if not spec.templates and not spec.rules:
+        hint = "without templates or rules there is nothing to learn"
+        yield Diagnostic("E138", "the model has no template", _end(spec), hint)
 
-    def run(self) -> Iterator[Diagnostic]:
-        spec = self.spec
-        yield from declared.names(spec)
-        for domain in spec.domains:
-            yield from declared.domain(domain)
-        for entity in spec.entities:
-            yield from declared.attributes(spec, entity)
-        for relation in spec.relations:
-            yield from declared.parameters(spec, relation)
-            yield from declared.attributes(spec, relation)
-        for random in spec.random_relations:
-            yield from self._random(random)
-        yield from recursion.unsound(spec)
-        for derived in spec.derived:
-            yield from self._derived(derived)
-        for template in spec.templates:
-            yield from self._template(template)
-        for rule in spec.rules:
-            yield from self._rule(rule)
-        yield from self._gates()
-        yield from self._shared_weights()
-        if not self.clauses.random_names():
-            hint = "mark an attribute or a relation with 'predict'"
-            yield Diagnostic("E137", "the model predicts nothing", self._end(), hint)
-        if not spec.templates and not spec.rules:
-            hint = "without templates or rules there is nothing to learn"
-            yield Diagnostic("E138", "the model has no template", self._end(), hint)
 
-    def _end(self) -> Span | None:
-        """The end of the text, for what is missing in the whole."""
-        source = self.spec.source
-        if source is None:
-            return None
-        lines = source.text.rstrip("\n").split("\n")
-        return Span(source, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
+def _end(spec: ModelSpec) -> Span | None:
+    """The end of the text, for what is missing in the whole."""
+    source = spec.source
+    if source is None:
+        return None
+    lines = source.text.rstrip("\n").split("\n")
+    return Span(source, len(lines), len(lines[-1]) + 1, len(lines), len(lines[-1]) + 2)
 
-    def _random(self, relation: RandomRelation) -> Iterator[Diagnostic]:
-        yield from declared.parameters(self.spec, relation)
-        yield from declared.random_type(self.spec, relation)
-        if declared.is_sound(self.spec, relation.parameters) and relation.where is not None:
-            scope = Scope(self.spec, relation.parameters, relation.where)
-            yield from _once(self.clauses.condition(scope, relation.where), {"E104"})
 
-    def _derived(self, derived: Derived) -> Iterator[Diagnostic]:
-        yield from declared.parameters(self.spec, derived)
-        if not declared.is_sound(self.spec, derived.parameters):
-            return
-        if isinstance(derived.definition, Nearest):
-            yield from self.clauses.nearest(derived, derived.definition)
-            return
-        scope = Scope(self.spec, derived.parameters, derived.definition)
-        problems = list(self.clauses.condition(scope, derived.definition))
-        yield from _once(problems, {"E104"})
-        if not problems and not self.clauses.is_any_obscured(scope):
-            yield from suspicions.untied(scope, derived.name, derived.span)
+def _random(spec: ModelSpec, relation: RandomRelation) -> Iterator[Diagnostic]:
+    yield from declared.parameters(spec, relation)
+    yield from declared.random_type(spec, relation)
+    if declared.is_sound(spec, relation.parameters) and relation.where is not None:
+        scope = Scope(spec, relation.parameters, relation.where)
+        yield from _once(clauses.condition(scope, relation.where), {"E104"})
 
-    def _template(self, template: Template) -> Iterator[Diagnostic]:
-        yield from declared.parameters(self.spec, template)
-        yield from self._options(template)
-        if declared.is_sound(self.spec, template.parameters):
-            yield from self._clauses(template)
 
-    def _clauses(self, template: Template) -> Iterator[Diagnostic]:
-        scope = Scope(self.spec, template.parameters, template.where)
-        problems = list(self.clauses.template(template))
-        yield from _once(problems, {"E104"})
-        if not problems and not self.clauses.is_any_obscured(scope):
-            doubts = list(suspicions.untied(scope, template.name, template.span, template.over))
-            yield from doubts or suspicions.grounded_twice(self.spec, template)
+def _derived(spec: ModelSpec, derived: Derived) -> Iterator[Diagnostic]:
+    yield from declared.parameters(spec, derived)
+    if not declared.is_sound(spec, derived.parameters):
+        return
+    if isinstance(derived.definition, Nearest):
+        yield from clauses.nearest(spec, derived, derived.definition)
+        return
+    scope = Scope(spec, derived.parameters, derived.definition)
+    problems = list(clauses.condition(scope, derived.definition))
+    yield from _once(problems, {"E104"})
+    if not problems and not clauses.is_any_obscured(scope):
+        yield from suspicions.untied(scope, derived.name, derived.span)
 
-    def _options(self, template: Template | Rule) -> Iterator[Diagnostic]:
-        name = f"'{template.name}'" if template.name else "this rule"
-        for option, strength in (("l1", template.options.l1), ("l2", template.options.l2)):
-            if strength is not None and strength < 0:
-                yield Diagnostic("E135", f"the penalty {option} of {name} is negative", template.span)
-        weight = template.weight if isinstance(template, Rule) else None
-        if weight == 0 or (template.options.fixed and not any(template.options.starts) and weight is None):
-            hint = "give the weight with 'init', or leave 'fixed' out"
-            yield Diagnostic("W202", f"the weights of {name} are fixed at 0: it does nothing", template.span, hint)
 
-    def _rule(self, rule: Rule) -> Iterator[Diagnostic]:
-        yield from self._options(rule)
-        if rule.is_hard and (rule.per or rule.options != Options()):
-            message = "a hard rule has no weight"
-            yield Diagnostic("E144", message, rule.span, "leave 'per' and the options out")
-        elif rule.weight is not None and (rule.options.init is not None or rule.options.fixed):
-            message = "a rule with a weight is fixed at it"
-            yield Diagnostic("E144", message, rule.span, "leave the weight or the option out")
-        scope = Scope(self.spec, (), rule.formula)
-        if any(self.spec.entity(s) is None and self.spec.domain(s) is None for s in scope.sorts.values()):
-            return
-        _, problems = self.clauses.typed(scope, rule.formula)
-        yield from _once(problems, {"E104"})
-        if not problems and not self.clauses.is_any_obscured(scope):
-            yield from self._clauses(as_template(rule, self.spec, "this rule"))
+def _template(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
+    yield from declared.parameters(spec, template)
+    yield from _options(template)
+    if declared.is_sound(spec, template.parameters):
+        yield from _clauses(spec, template)
 
-    def _gates(self) -> Iterator[Diagnostic]:
-        templates = {t.name: t for t in all_templates(self.spec)}
-        seen: set[str] = set()
-        for gate in self.spec.gates:
-            template = templates.get(gate.template)
-            if template is None:
-                yield self._no_template(gate, templates)
-            elif gate.template in seen:
-                yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, "join their features with ','")
-            elif declared.is_sound(self.spec, template.parameters):
-                scope = Scope(self.spec, template.parameters, template.where)
-                for feature in gate.by:
-                    yield from self.clauses.feature(scope, feature, replace(template, by=gate.by, per=()))
-            seen.add(gate.template)
 
-    def _no_template(self, gate: Gate, templates: Iterable[str]) -> Diagnostic:
-        known = [name for name in templates if " " not in name]
-        hint = suggestion(gate.template, known) or (f"the templates are {listing(known)}" if known else None)
-        return Diagnostic("E142", f"there is no template '{gate.template}' for a gate", gate.span, hint)
+def _clauses(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
+    scope = Scope(spec, template.parameters, template.where)
+    problems = list(clauses.template(spec, template))
+    yield from _once(problems, {"E104"})
+    if not problems and not clauses.is_any_obscured(scope):
+        doubts = list(suspicions.untied(scope, template.name, template.span, template.over))
+        yield from doubts or suspicions.grounded_twice(spec, template)
 
-    def _shared_weights(self) -> Iterator[Diagnostic]:
-        first: dict[str, Template] = {}
-        every = all_templates(self.spec)
-        uses = Counter(t.weights for t in every)
-        for template in every:
-            if template.options.weights is not None and uses[template.weights] == 1:
-                message = f"'{template.name}' shares the weights '{template.weights}' with no other template"
-                names = [t.name for t in every if t is not template and " " not in t.name]
-                hint = (
-                    suggestion(template.weights, names) or "leave 'weights' out, or name them in another template, too"
-                )
-                yield Diagnostic("E140", message, template.span, hint)
-        templates = [t for t in every if uses[t.weights] > 1 and declared.is_sound(self.spec, t.parameters)]
-        for template in sorted(templates, key=lambda t: t.weights != t.name):
-            other = first.setdefault(template.weights, template)
-            if other is template or template.weights == template.name or list(self.clauses.template(template)):
-                continue
-            if list(self.clauses.template(other)):
-                continue
-            if not self.clauses.weighs_same(template, other):
-                message = f"the weights of '{template.name}' and '{other.name}' have different shapes"
-                hint = (
-                    "templates that share weights have the same patterns in 'over', keys in 'per' and features in 'by'"
-                )
-                yield Diagnostic("E140", message, template.span, hint)
-            elif replace(template.options, weights=None) not in (Options(), replace(other.options, weights=None)):
-                message = f"'{template.name}' and '{other.name}' share weights and have different options"
-                yield Diagnostic("E140", message, template.span, f"give the options to '{other.name}' alone")
+
+def _options(template: Template | Rule) -> Iterator[Diagnostic]:
+    name = f"'{template.name}'" if template.name else "this rule"
+    for option, strength in (("l1", template.options.l1), ("l2", template.options.l2)):
+        if strength is not None and strength < 0:
+            yield Diagnostic("E135", f"the penalty {option} of {name} is negative", template.span)
+    weight = template.weight if isinstance(template, Rule) else None
+    if weight == 0 or (template.options.fixed and not any(template.options.starts) and weight is None):
+        hint = "give the weight with 'init', or leave 'fixed' out"
+        yield Diagnostic("W202", f"the weights of {name} are fixed at 0: it does nothing", template.span, hint)
+
+
+def _rule(spec: ModelSpec, rule: Rule) -> Iterator[Diagnostic]:
+    yield from _options(rule)
+    if rule.is_hard and (rule.per or rule.options != Options()):
+        message = "a hard rule has no weight"
+        yield Diagnostic("E144", message, rule.span, "leave 'per' and the options out")
+    elif rule.weight is not None and (rule.options.init is not None or rule.options.fixed):
+        message = "a rule with a weight is fixed at it"
+        yield Diagnostic("E144", message, rule.span, "leave the weight or the option out")
+    scope = Scope(spec, (), rule.formula)
+    if any(spec.entity(s) is None and spec.domain(s) is None for s in scope.sorts.values()):
+        return
+    _, problems = clauses.typed(scope, rule.formula)
+    yield from _once(problems, {"E104"})
+    if not problems and not clauses.is_any_obscured(scope):
+        yield from _clauses(spec, as_template(rule, spec, "this rule"))
+
+
+def _gates(spec: ModelSpec) -> Iterator[Diagnostic]:
+    templates = {t.name: t for t in all_templates(spec)}
+    seen: set[str] = set()
+    for gate in spec.gates:
+        template = templates.get(gate.template)
+        if template is None:
+            yield _no_template(gate, templates)
+        elif gate.template in seen:
+            yield Diagnostic("E142", f"'{gate.template}' has two gates", gate.span, "join their features with ','")
+        elif declared.is_sound(spec, template.parameters):
+            scope = Scope(spec, template.parameters, template.where)
+            for feature in gate.by:
+                yield from clauses.feature(scope, feature, replace(template, by=gate.by, per=()))
+        seen.add(gate.template)
+
+
+def _no_template(gate: Gate, templates: Iterable[str]) -> Diagnostic:
+    known = [name for name in templates if " " not in name]
+    hint = suggestion(gate.template, known) or (f"the templates are {listing(known)}" if known else None)
+    return Diagnostic("E142", f"there is no template '{gate.template}' for a gate", gate.span, hint)
+
+
+def _shared_weights(spec: ModelSpec) -> Iterator[Diagnostic]:
+    first: dict[str, Template] = {}
+    every = all_templates(spec)
+    uses = Counter(t.weights for t in every)
+    for template in every:
+        if template.options.weights is not None and uses[template.weights] == 1:
+            message = f"'{template.name}' shares the weights '{template.weights}' with no other template"
+            names = [t.name for t in every if t is not template and " " not in t.name]
+            hint = suggestion(template.weights, names) or "leave 'weights' out, or name them in another template, too"
+            yield Diagnostic("E140", message, template.span, hint)
+    templates = [t for t in every if uses[t.weights] > 1 and declared.is_sound(spec, t.parameters)]
+    for template in sorted(templates, key=lambda t: t.weights != t.name):
+        other = first.setdefault(template.weights, template)
+        if other is template or template.weights == template.name or list(clauses.template(spec, template)):
+            continue
+        if list(clauses.template(spec, other)):
+            continue
+        if not clauses.weighs_same(spec, template, other):
+            message = f"the weights of '{template.name}' and '{other.name}' have different shapes"
+            hint = "templates that share weights have the same patterns in 'over', keys in 'per' and features in 'by'"
+            yield Diagnostic("E140", message, template.span, hint)
+        elif replace(template.options, weights=None) not in (Options(), replace(other.options, weights=None)):
+            message = f"'{template.name}' and '{other.name}' share weights and have different options"
+            yield Diagnostic("E140", message, template.span, f"give the options to '{other.name}' alone")

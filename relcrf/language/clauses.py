@@ -11,308 +11,314 @@ from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
 from relcrf.model.expressions import children, conjuncts, walk
-from relcrf.model.formula import evidence_of, is_constant, is_table, n_patterns, wrong_starts
+from relcrf.model.formula import evidence_of, is_table, n_patterns, wrong_starts
 from relcrf.model.functions import MEASURES
 from relcrf.model.typing import Scope, TypeProblem
 
 
-class Clauses:
-    """Judges the clauses of one declaration at a time."""
+def random_names(spec: s.ModelSpec) -> list[str]:
+    """What the model predicts or infers, as people name it."""
+    attributes = [f"{owner.name}.{a.name}" for owner in spec.entities for a in owner.attributes if a.is_random]
+    return attributes + [r.name for r in spec.random_relations]
 
-    def __init__(self, spec: s.ModelSpec) -> None:
-        self.spec = spec
 
-    def random_names(self) -> list[str]:
-        """What the model predicts or infers, as people name it."""
-        attributes = [f"{owner.name}.{a.name}" for owner in self.spec.entities for a in owner.attributes if a.is_random]
-        return attributes + [r.name for r in self.spec.random_relations]
+def is_any_obscured(scope: Scope) -> bool:
+    """Whether a mistake elsewhere hides what `where` says."""
+    return scope.where is not None and _is_obscured(scope, scope.where)
 
-    def is_any_obscured(self, scope: Scope) -> bool:
-        """Whether a mistake elsewhere hides what `where` says."""
-        return scope.where is not None and self._is_obscured(scope, scope.where)
 
-    def typed(self, scope: Scope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
-        """The type of an expression, or its mistakes: none where only a mistake elsewhere hides its type."""
-        inner = scope.inside(expression) if isinstance(expression, e.Aggregate) else scope
-        problems = [p for part in _parts(expression) for p in self.typed(inner, part)[1]]
-        if problems or self._is_obscured(scope, expression):
-            return None, problems
-        try:
-            return scope.type_of(expression), []
-        except TypeProblem as problem:
-            return None, [problem.diagnostic]
+def typed(scope: Scope, expression: e.Expression) -> tuple[t.ValueType | None, list[Diagnostic]]:
+    """The type of an expression, or its mistakes: none where only a mistake elsewhere hides its type."""
+    inner = scope.inside(expression) if isinstance(expression, e.Aggregate) else scope
+    problems = [p for part in _parts(expression) for p in typed(inner, part)[1]]
+    if problems or _is_obscured(scope, expression):
+        return None, problems
+    try:
+        return scope.type_of(expression), []
+    except TypeProblem as problem:
+        return None, [problem.diagnostic]
 
-    def _is_obscured(self, scope: Scope, expression: e.Expression) -> bool:
-        """Whether an expression speaks of what a declaration with a mistake of its own declares."""
-        for inner, node in scope.walk(expression):
-            if isinstance(node, e.Attribute | e.TupleAttribute):
-                declared = self._declaration_of(inner, node)
-                if declared is not None and self._is_unknown(declared.type):
-                    return True
-            if isinstance(node, e.Atom):
-                relation = self.spec.relation(node.relation)
-                if relation is not None and not is_sound(self.spec, relation.parameters):
-                    return True
-                if isinstance(relation, s.RandomRelation) and self._is_unknown(relation.type):
-                    return True
-            name = node.name if isinstance(node, e.Name) else node.binder if isinstance(node, e.Attribute) else None
-            if name is not None and name not in inner.sorts and name in self._names_of_unknown(inner):
-                return not any(isinstance(n, e.Atom) and self._is_wrong(n) for n in walk(expression))
-        return False
 
-    def _is_unknown(self, kind: t.AttributeType) -> bool:
-        domain = getattr(kind, "domain", None)
-        return domain is not None and self.spec.domain(domain) is None
-
-    def _declaration_of(self, scope: Scope, node: e.Attribute | e.TupleAttribute) -> s.AttributeDeclaration | None:
+def _is_obscured(scope: Scope, expression: e.Expression) -> bool:
+    """Whether an expression speaks of what a declaration with a mistake of its own declares."""
+    for inner, node in scope.walk(expression):
+        declared = None
         if isinstance(node, e.Attribute):
-            return scope.attribute_declaration(node, quiet=True)
-        relation = self.spec.relation(node.atom.relation)
-        return relation.attribute(node.attribute) if isinstance(relation, s.Relation) else None
+            declared = inner.attribute_declaration(node, quiet=True)
+        elif isinstance(node, e.TupleAttribute):
+            declared = scope.spec.attribute(node.atom.relation, node.attribute)
+        if declared is not None and _is_unknown(scope.spec, declared.type):
+            return True
+        if isinstance(node, e.Atom):
+            relation = scope.spec.relation(node.relation)
+            if relation is not None and not is_sound(scope.spec, relation.parameters):
+                return True
+            if isinstance(relation, s.RandomRelation) and _is_unknown(scope.spec, relation.type):
+                return True
+        name = node.name if isinstance(node, e.Name) else node.binder if isinstance(node, e.Attribute) else None
+        if name is not None and name not in inner.sorts and name in _names_of_unknown(inner):
+            return not any(isinstance(n, e.Atom) and _is_wrong(scope.spec, n) for n in walk(expression))
+    return False
 
-    def _is_wrong(self, atom: e.Atom) -> bool:
-        relation = self.spec.relation(atom.relation)
-        return relation is None or len(relation.parameters) != len(atom.arguments)
 
-    def _names_of_unknown(self, scope: Scope) -> set[str]:
-        """The names that stand in atoms of relations that are unknown or take another number of arguments."""
-        found: set[str] = set()
-        for node in walk(scope.where) if scope.where is not None else ():
-            if isinstance(node, e.Atom) and self._is_wrong(node):
-                found |= {a.name for a in node.arguments if isinstance(a, e.Name)}
-        return found
+def _is_unknown(spec: s.ModelSpec, kind: t.AttributeType) -> bool:
+    domain = getattr(kind, "domain", None)
+    return domain is not None and spec.domain(domain) is None
 
-    def condition(self, scope: Scope, condition: e.Expression) -> Iterator[Diagnostic]:
-        """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
-        for part in conjuncts(condition):
-            kind, problems = self.typed(scope, part)
-            yield from problems
-            if kind is None:
-                continue
-            if not isinstance(kind, t.Bool):
-                yield Diagnostic("E110", "a condition is needed here", part.span, "compare it, or name a relation")
-            else:
-                yield from self._evidence(scope, part, "a condition")
 
-    def _evidence(self, scope: Scope, expression: e.Expression, what: str) -> Iterator[Diagnostic]:
-        yield from self._tuples_hold(scope, expression)
-        for term in scope.random_terms(expression)[:1]:
-            message = f"{what} looks at '{render_expression(term)}', which is random"
-            hint = "only 'over' and rules speak of what is random; elsewhere use evidence"
-            yield Diagnostic("E124", message, term.span, hint)
+def _is_wrong(spec: s.ModelSpec, atom: e.Atom) -> bool:
+    relation = spec.relation(atom.relation)
+    return relation is None or len(relation.parameters) != len(atom.arguments)
 
-    def _tuples_hold(self, scope: Scope, expression: e.Expression) -> Iterator[Diagnostic]:
-        """`R(a, b).x` may be read only where `where` says that the tuple is there."""
-        if self._names_of_unknown(scope):
-            return  # a relation that is misspelt may be this one
-        for node in _unheld(expression, frozenset(_demanded(scope.where))):
-            message = f"'where' does not demand the tuple whose '{node.attribute}' is read"
-            yield Diagnostic("E113", message, node.span, f"begin it with: where {render_expression(node.atom)} and ...")
-            return
 
-    def _binders_only(self, scope: Scope, expression: e.Expression, clause: str) -> Iterator[Diagnostic]:
-        said: set[str] = set()
-        for node in walk(expression):
-            name = node.binder if isinstance(node, e.Attribute) else node.name if isinstance(node, e.Name) else ""
-            if name in scope.sorts and name not in scope.binders and name not in said:
-                said.add(name)
-                message = f"'{name}' is no binder: 'where' only says that there is one"
-                sort = scope.sorts[name]
-                yield Diagnostic(
-                    "E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders"
-                )
+def _names_of_unknown(scope: Scope) -> set[str]:
+    """The names that stand in atoms of relations that are unknown or take another number of arguments."""
+    found: set[str] = set()
+    for node in walk(scope.where) if scope.where is not None else ():
+        if isinstance(node, e.Atom) and _is_wrong(scope.spec, node):
+            found |= {a.name for a in node.arguments if isinstance(a, e.Name)}
+    return found
 
-    def template(self, template: s.Template) -> Iterator[Diagnostic]:
-        """The clauses of a template whose binders are sound."""
-        scope = Scope(self.spec, template.parameters, template.where)
-        if template.where is not None:
-            yield from self.condition(scope, template.where)
-        yield from self._over(scope, template)
-        for key in template.per:
-            yield from self._key(scope, key)
-        for feature in template.by:
-            yield from self.feature(scope, feature, template)
 
-    def _over(self, scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
-        sound = True
-        for item in template.over:
-            kind, problems = self.typed(scope, item)
-            problems = problems or list(self._binders_only(scope, item, "over"))
-            yield from problems
-            sound = sound and kind is not None and not problems
-        if not sound:
-            return
-        is_random = [bool(scope.random_terms(item)) for item in template.over]
-        if not any(is_random):
-            known = self.random_names()
-            if known:  # else that is the mistake, and said of the whole model
-                what = "this rule" if template.name == "this rule" else f"'over' of '{template.name}'"
-                message = f"{what} has no random attribute or relation"
-                yield Diagnostic("E125", message, template.over[0].span, f"random are {listing(known)}")
-            return
-        for item in template.over:
-            if len(template.over) > 1 and not scope.is_random(item):
-                message = "'over' is a list of random attributes or a single formula"
-                hint = "evidence belongs into 'where', 'by' or 'per'"
-                yield Diagnostic(
-                    "E126", message, item.span, "join formulas with 'and'" if scope.random_terms(item) else hint
-                )
-                return
-        for k, item in enumerate(template.over):
-            if len(template.over) > 1 and item in template.over[:k]:
-                message = f"'{render_expression(item)}' stands twice in 'over'"
-                yield Diagnostic("E122", message, item.span, "each must be there once")
-        if not is_table(template.over, scope):
-            yield from self._formula(scope, template.over[0])
-        yield from self._symmetric(scope, template)
-        yield from self._starts(scope, template)
-
-    def _starts(self, scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
-        """As many numbers in `init` as there are patterns, where the model alone tells how many."""
-        given, known = len(template.options.starts), n_patterns(template, scope)
-        if given > 1 and known not in (0, given):
-            yield wrong_starts(template, known)
-
-    def _symmetric(self, scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
-        if not template.symmetric:
-            return
-        kinds = [scope.type_of(item) for item in template.over]
-        if len(kinds) != 2 or kinds[0] != kinds[1]:
-            message = "'symmetric' needs two random terms of one type"
-            hint = "write: over symmetric a.x, b.x"
-            yield Diagnostic("E143", message, template.over[0].span, hint)
-
-    def _formula(self, scope: Scope, formula: e.Expression) -> Iterator[Diagnostic]:
-        """Only random terms, evidence, constants, comparisons and connectives."""
-        evidence = evidence_of(formula, scope)
-        for part in evidence:
-            yield from self._tuples_hold(scope, part)
-        for node in _above(formula, evidence):
-            is_written = is_constant(node, scope)
-            if (
-                not is_written
-                and not scope.is_random(node)
-                and not isinstance(node, e.Comparison | e.Connective | e.Not)
-            ):
-                message = "the formula of 'over' computes; it can only compare random terms"
-                yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
-                return
-        for node in _above(formula, evidence):
-            if isinstance(node, e.Comparison):
-                yield from self._state_comparison(scope, node)
-        kind = scope.type_of(formula)
+def condition(scope: Scope, condition: e.Expression) -> Iterator[Diagnostic]:
+    """A condition over evidence: each conjunct is judged alone, so that one mistake hides no other."""
+    for part in conjuncts(condition):
+        kind, problems = typed(scope, part)
+        yield from problems
+        if kind is None:
+            continue
         if not isinstance(kind, t.Bool):
-            yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
+            yield Diagnostic("E110", "a condition is needed here", part.span, "compare it, or name a relation")
+        else:
+            yield from _evidence(scope, part, "a condition")
 
-    def _state_comparison(self, scope: Scope, node: e.Comparison) -> Iterator[Diagnostic]:
-        """In a formula, states are compared: both sides are of one domain, and a constant is one of its values."""
-        left, right = scope.sides(node)
-        for kind, other, side in ((left, right, node.right), (right, left, node.left)):
-            if not isinstance(kind, t.DomainType):
-                continue
-            if isinstance(self.spec.domain(kind.domain), s.OpenDomain) and node.operator not in ("==", "!="):
-                # Their states grow with the data, and are no order that training and prediction share.
-                message = f"the states of {kind.domain}, an open domain, have no order for '{node.operator}'"
-                yield Diagnostic("E111", message, node.span, "use == or !=, or list the values of the domain")
-                return
-            if isinstance(side, e.Name | e.Text):
-                continue
-            if isinstance(other, t.DomainType) and other != kind:
-                message = f"a value of {left} is compared with a value of {right}"
-                yield Diagnostic("E111", message, node.span, "in 'over', both sides are of one domain")
-                return
-            if not isinstance(other, t.DomainType) and scope.constant(side, kind.domain) is None:
-                hint = f"in 'over', a value of {kind} is compared with values of {kind}"
-                if is_constant(side, scope):
-                    yield Diagnostic("E105", f"'{render_expression(side)}' is no value of {kind}", side.span, hint)
-                else:
-                    yield Diagnostic("E111", f"a value of {kind} is compared with a {other}", side.span, hint)
 
-    def _key(self, scope: Scope, key: e.Expression) -> Iterator[Diagnostic]:
-        kind, problems = self.typed(scope, key)
+def _evidence(scope: Scope, expression: e.Expression, what: str) -> Iterator[Diagnostic]:
+    yield from _tuples_hold(scope, expression)
+    for term in scope.random_terms(expression)[:1]:
+        message = f"{what} looks at '{render_expression(term)}', which is random"
+        hint = "only 'over' and rules speak of what is random; elsewhere use evidence"
+        yield Diagnostic("E124", message, term.span, hint)
+
+
+def _tuples_hold(scope: Scope, expression: e.Expression) -> Iterator[Diagnostic]:
+    """`R(a, b).x` may be read only where `where` says that the tuple is there."""
+    if _names_of_unknown(scope):
+        return  # a relation that is misspelt may be this one
+    for node in _unheld(expression, frozenset(_demanded(scope.where))):
+        message = f"'where' does not demand the tuple whose '{node.attribute}' is read"
+        yield Diagnostic("E113", message, node.span, f"begin it with: where {render_expression(node.atom)} and ...")
+        return
+
+
+def _binders_only(scope: Scope, expression: e.Expression, clause: str) -> Iterator[Diagnostic]:
+    said: set[str] = set()
+    for node in walk(expression):
+        name = node.binder if isinstance(node, e.Attribute) else node.name if isinstance(node, e.Name) else ""
+        if name in scope.sorts and name not in scope.binders and name not in said:
+            said.add(name)
+            message = f"'{name}' is no binder: 'where' only says that there is one"
+            sort = scope.sorts[name]
+            yield Diagnostic("E127", message, node.span, f"to use it in '{clause}', add {name}: {sort} to the binders")
+
+
+def template(spec: s.ModelSpec, template: s.Template) -> Iterator[Diagnostic]:
+    """The clauses of a template whose binders are sound."""
+    scope = Scope(spec, template.parameters, template.where)
+    if template.where is not None:
+        yield from condition(scope, template.where)
+    yield from _over(scope, template)
+    for key in template.per:
+        yield from _key(scope, key)
+    for item in template.by:
+        yield from feature(scope, item, template)
+
+
+def _over(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
+    sound = True
+    for item in template.over:
+        kind, problems = typed(scope, item)
+        problems = problems or list(_binders_only(scope, item, "over"))
         yield from problems
-        if kind is None:
-            return
-        yield from self._binders_only(scope, key, "per")
-        yield from self._evidence(scope, key, "'per'")
-        is_discrete = isinstance(kind, t.EntityType | t.DomainType | t.Bool | t.Integer | t.String)
-        if isinstance(key, e.Name) and key.name not in scope.sorts:
+        sound = sound and kind is not None and not problems
+    if not sound:
+        return
+    is_random = [bool(scope.random_terms(item)) for item in template.over]
+    if not any(is_random):
+        known = random_names(scope.spec)
+        if known:  # else that is the mistake, and said of the whole model
+            what = "this rule" if template.name == "this rule" else f"'over' of '{template.name}'"
+            message = f"{what} has no random attribute or relation"
+            yield Diagnostic("E125", message, template.over[0].span, f"random are {listing(known)}")
+        return
+    for item in template.over:
+        if len(template.over) > 1 and not scope.is_random(item):
+            message = "'over' is a list of random attributes or a single formula"
+            hint = "evidence belongs into 'where', 'by' or 'per'"
             yield Diagnostic(
-                "E127",
-                f"'{key.name}' is no binder: it is a value",
-                key.span,
-                "a key is a binder or an attribute of one",
+                "E126", message, item.span, "join formulas with 'and'" if scope.random_terms(item) else hint
             )
-        elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
-            hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"
-            what = f"'per' cannot separate weights by a {kind}" if not is_discrete else "this is no key of 'per'"
-            yield Diagnostic("E129", what, key.span, hint)
-
-    def weighs_same(self, one: s.Template, other: s.Template) -> bool:
-        """Whether the weights of two sound templates have one shape."""
-        return self._shape(one) == self._shape(other)
-
-    def _shape(self, template: s.Template) -> tuple[object, ...]:
-        scope = Scope(self.spec, template.parameters, template.where)
-        table = is_table(template.over, scope)
-        states = tuple(scope.type_of(item) for item in template.over) if table else ()
-        keys = tuple(scope.type_of(key) for key in template.per)
-        features = tuple(self._width(scope.type_of(feature)) for feature in template.by) or (1,)
-        return table, states, template.symmetric, template.is_hard, keys, features
-
-    @staticmethod
-    def _width(kind: t.ValueType) -> object:
-        return kind if isinstance(kind, t.Vector | t.Bag) else 1
-
-    def feature(self, scope: Scope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
-        """One item of `by`, or of a gate's."""
-        kind, problems = self.typed(scope, feature)
-        yield from problems
-        if kind is None:
             return
-        yield from self._binders_only(scope, feature, "by")
-        unfit = list(self._evidence(scope, feature, "'by'"))
-        yield from unfit
-        if unfit:
-            return
-        is_range = isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain)
-        if not isinstance(kind, t.Integer | t.Real | t.Bool | t.Vector | t.Bag) and not is_range:
-            hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
-            yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
-        elif isinstance(kind, t.Bool) and not isinstance(feature, e.Attribute | e.TupleAttribute):
-            hint = "put the condition into 'where' of a template of its own"
-            yield Diagnostic("E130", "a condition is no feature", feature.span, hint)
-        elif isinstance(kind, t.Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):
-            hint = "give it a template of its own, over one binder and without 'per'"
-            yield Diagnostic("E130", "a bag stands alone in 'by'", feature.span, hint)
+    for k, item in enumerate(template.over):
+        if len(template.over) > 1 and item in template.over[:k]:
+            message = f"'{render_expression(item)}' stands twice in 'over'"
+            yield Diagnostic("E122", message, item.span, "each must be there once")
+    if not is_table(template.over, scope):
+        yield from _formula(scope, template.over[0])
+    yield from _symmetric(scope, template)
+    yield from _starts(scope, template)
 
-    def nearest(self, derived: s.Derived, nearest: s.Nearest) -> Iterator[Diagnostic]:
-        """A relation of nearest neighbours."""
-        span, measure = nearest.span, nearest.measure
-        sorts = {p.sort for p in derived.parameters}
-        if len(derived.parameters) != 2 or len(sorts) != 1 or not self.spec.entity(next(iter(sorts))):
-            yield Diagnostic("E133", "nearest neighbours are pairs of things of one entity", derived.span)
+
+def _starts(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
+    """As many numbers in `init` as there are patterns, where the model alone tells how many."""
+    given, known = len(template.options.starts), n_patterns(template, scope)
+    if given > 1 and known not in (0, given):
+        yield wrong_starts(template, known)
+
+
+def _symmetric(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
+    if not template.symmetric:
+        return
+    kinds = [scope.type_of(item) for item in template.over]
+    if len(kinds) != 2 or kinds[0] != kinds[1]:
+        message = "'symmetric' needs two random terms of one type"
+        hint = "write: over symmetric a.x, b.x"
+        yield Diagnostic("E143", message, template.over[0].span, hint)
+
+
+def _formula(scope: Scope, formula: e.Expression) -> Iterator[Diagnostic]:
+    """Only random terms, evidence, constants, comparisons and connectives."""
+    evidence = evidence_of(formula, scope)
+    for part in evidence:
+        yield from _tuples_hold(scope, part)
+    for node in _above(formula, evidence):
+        is_written = scope.is_constant(node)
+        if not is_written and not scope.is_random(node) and not isinstance(node, e.Comparison | e.Connective | e.Not):
+            message = "the formula of 'over' computes; it can only compare random terms"
+            yield Diagnostic("E128", message, node.span, "use == != < <= > >= with and, or, not, =>, <=>")
             return
-        if nearest.count < 1:
-            yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
+    for node in _above(formula, evidence):
+        if isinstance(node, e.Comparison):
+            yield from _state_comparison(scope, node)
+    kind = scope.type_of(formula)
+    if not isinstance(kind, t.Bool):
+        yield Diagnostic("E110", "'over' needs a formula that is true or false", formula.span)
+
+
+def _state_comparison(scope: Scope, node: e.Comparison) -> Iterator[Diagnostic]:
+    """In a formula, states are compared: both sides are of one domain, and a constant is one of its values."""
+    left, right = scope.sides(node)
+    for kind, other, side in ((left, right, node.right), (right, left, node.left)):
+        if not isinstance(kind, t.DomainType):
+            continue
+        if isinstance(scope.spec.domain(kind.domain), s.OpenDomain) and node.operator not in ("==", "!="):
+            # Their states grow with the data, and are no order that training and prediction share.
+            message = f"the states of {kind.domain}, an open domain, have no order for '{node.operator}'"
+            yield Diagnostic("E111", message, node.span, "use == or !=, or list the values of the domain")
             return
-        scope = Scope(self.spec, derived.parameters, None)
-        kind, problems = self.typed(scope, measure)
-        yield from problems
-        if kind is None:
+        if isinstance(side, e.Name | e.Text):
+            continue
+        if isinstance(other, t.DomainType) and other != kind:
+            message = f"a value of {left} is compared with a value of {right}"
+            yield Diagnostic("E111", message, node.span, "in 'over', both sides are of one domain")
             return
-        a, b = (p.name for p in derived.parameters)
-        arguments = measure.arguments if isinstance(measure, e.Function) and measure.name in MEASURES else ()
-        fits = (
-            len(arguments) == 2
-            and all(isinstance(x, e.Attribute) for x in arguments)
-            and {x.binder for x in arguments if isinstance(x, e.Attribute)} == {a, b}
-            and len({x.attribute for x in arguments if isinstance(x, e.Attribute)}) == 1
+        if not isinstance(other, t.DomainType) and scope.constant(side, kind.domain) is None:
+            hint = f"in 'over', a value of {kind} is compared with values of {kind}"
+            if scope.is_constant(side):
+                yield Diagnostic("E105", f"'{render_expression(side)}' is no value of {kind}", side.span, hint)
+            else:
+                yield Diagnostic("E111", f"a value of {kind} is compared with a {other}", side.span, hint)
+
+
+def _key(scope: Scope, key: e.Expression) -> Iterator[Diagnostic]:
+    kind, problems = typed(scope, key)
+    yield from problems
+    if kind is None:
+        return
+    yield from _binders_only(scope, key, "per")
+    yield from _evidence(scope, key, "'per'")
+    is_discrete = isinstance(kind, t.EntityType | t.DomainType | t.Bool | t.Integer | t.String)
+    if isinstance(key, e.Name) and key.name not in scope.sorts:
+        yield Diagnostic(
+            "E127",
+            f"'{key.name}' is no binder: it is a value",
+            key.span,
+            "a key is a binder or an attribute of one",
         )
-        if not fits:
-            message = "nearest neighbours need a measure of one vector attribute of both"
-            example = f"{MEASURES[0]}({a}.v, {b}.v)"
-            yield Diagnostic("E133", message, measure.span, f"write {listing(MEASURES)} of it, such as {example}")
+    elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
+        hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"
+        what = f"'per' cannot separate weights by a {kind}" if not is_discrete else "this is no key of 'per'"
+        yield Diagnostic("E129", what, key.span, hint)
+
+
+def weighs_same(spec: s.ModelSpec, one: s.Template, other: s.Template) -> bool:
+    """Whether the weights of two sound templates have one shape."""
+    return _shape(spec, one) == _shape(spec, other)
+
+
+def _shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
+    scope = Scope(spec, template.parameters, template.where)
+    table = is_table(template.over, scope)
+    states = tuple(scope.type_of(item) for item in template.over) if table else ()
+    keys = tuple(scope.type_of(key) for key in template.per)
+    features = tuple(_width(scope.type_of(feature)) for feature in template.by) or (1,)
+    return table, states, template.symmetric, template.is_hard, keys, features
+
+
+def _width(kind: t.ValueType) -> object:
+    return kind if isinstance(kind, t.Vector | t.Bag) else 1
+
+
+def feature(scope: Scope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
+    """One item of `by`, or of a gate's."""
+    kind, problems = typed(scope, feature)
+    yield from problems
+    if kind is None:
+        return
+    yield from _binders_only(scope, feature, "by")
+    unfit = list(_evidence(scope, feature, "'by'"))
+    yield from unfit
+    if unfit:
+        return
+    is_range = isinstance(kind, t.DomainType) and isinstance(scope.spec.domain(kind.domain), s.RangeDomain)
+    if not isinstance(kind, t.Integer | t.Real | t.Bool | t.Vector | t.Bag) and not is_range:
+        hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
+        yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
+    elif isinstance(kind, t.Bool) and not isinstance(feature, e.Attribute | e.TupleAttribute):
+        hint = "put the condition into 'where' of a template of its own"
+        yield Diagnostic("E130", "a condition is no feature", feature.span, hint)
+    elif isinstance(kind, t.Bag) and (len(template.by) > 1 or template.per or len(scope.binders) > 1):
+        hint = "give it a template of its own, over one binder and without 'per'"
+        yield Diagnostic("E130", "a bag stands alone in 'by'", feature.span, hint)
+
+
+def nearest(spec: s.ModelSpec, derived: s.Derived, nearest: s.Nearest) -> Iterator[Diagnostic]:
+    """A relation of nearest neighbours."""
+    span, measure = nearest.span, nearest.measure
+    sorts = {p.sort for p in derived.parameters}
+    if len(derived.parameters) != 2 or len(sorts) != 1 or not spec.entity(next(iter(sorts))):
+        yield Diagnostic("E133", "nearest neighbours are pairs of things of one entity", derived.span)
+        return
+    if nearest.count < 1:
+        yield Diagnostic("E133", "there must be at least one nearest neighbour", span)
+        return
+    scope = Scope(spec, derived.parameters, None)
+    kind, problems = typed(scope, measure)
+    yield from problems
+    if kind is None:
+        return
+    a, b = (p.name for p in derived.parameters)
+    arguments = measure.arguments if isinstance(measure, e.Function) and measure.name in MEASURES else ()
+    fits = (
+        len(arguments) == 2
+        and all(isinstance(x, e.Attribute) for x in arguments)
+        and {x.binder for x in arguments if isinstance(x, e.Attribute)} == {a, b}
+        and len({x.attribute for x in arguments if isinstance(x, e.Attribute)}) == 1
+    )
+    if not fits:
+        message = "nearest neighbours need a measure of one vector attribute of both"
+        example = f"{MEASURES[0]}({a}.v, {b}.v)"
+        yield Diagnostic("E133", message, measure.span, f"write {listing(MEASURES)} of it, such as {example}")
 
 
 def _demanded(where: e.Expression | None) -> Iterator[e.Atom]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import groupby, pairwise
+from itertools import groupby
 
 from relcrf.errors import ModelError
 from relcrf.language.parse import read_alone
-from relcrf.language.tokens import SourceText, Token
-from relcrf.language.words import CLAUSES
+from relcrf.language.tokens import DeclarationTokens, SourceText, Token
+from relcrf.language.words import BODY, CLAUSES, OPTIONS
 
 WIDTH = 100
 """Columns of a line, comments not counted."""
@@ -23,8 +23,6 @@ ALIGNED = 60
 
 INDENT = "    "
 
-_LINE_WORDS = ("where", "over", "per", "by")
-_OPTIONS = ("init", "fixed", "l1", "l2", "weights")
 _DEPTHS = {"{": 1, "(": 1, "}": -1, ")": -1}
 _BINARY = {"==", "!=", "<", "<=", ">", ">=", "=>", "<=>", "+", "-", "*", "/", "=", "and", "or", "in"}
 _BEFORE_OPERAND = _BINARY | {"(", "[", "{", ",", "..", "not", ":", *CLAUSES, "rule"}
@@ -41,7 +39,9 @@ def format_text(text: str) -> str:
     if problems:
         raise ModelError(problems)
     cuts = [*(declaration.start for declaration in source.declarations), len(text)]
-    blocks = [_Layout.read(source.between(a, b)) for a, b in pairwise(cuts)]
+    blocks = [
+        _Layout.read(source.between(d.start, stop), d) for d, stop in zip(source.declarations, cuts[1:], strict=True)
+    ]
     lines = _plain(_Layout.read(source.between(0, cuts[0])).after)
     was_long = False
     for k, block in enumerate(blocks):
@@ -82,8 +82,11 @@ class _Layout:
     hang: int = 0
     """Where the contents of clauses stand behind their indent: the longest of their words and a space."""
 
+    firsts: frozenset[int] = frozenset()
+    """The indices of the tokens that begin attributes."""
+
     @staticmethod
-    def read(found: Iterable[Token]) -> _Layout:
+    def read(found: Iterable[Token], declaration: DeclarationTokens | None = None) -> _Layout:
         tokens: list[_Word] = []
         waiting: list[str] = []
         breaks = 0
@@ -109,7 +112,8 @@ class _Layout:
                 is_line_empty = False
         if any(t.comment for t in tokens[:-1]):
             is_one_line = False
-        return _Layout(tokens, waiting, is_one_line)
+        firsts = frozenset(declaration.attributes.values()) if declaration is not None else frozenset()
+        return _Layout(tokens, waiting, is_one_line, firsts=firsts)
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """The lines of the declaration, each with the comment that ends it."""
@@ -158,7 +162,7 @@ class _Layout:
     def _broken(self) -> Iterator[tuple[str, str]]:
         """Lines, each with its comment."""
         parts = list(self._attributes() if self.tokens[0].text in ("entity", "relation") else self._clauses())
-        words = [len(row[0].text) for indent, row in parts if indent and row[0].text in _LINE_WORDS]
+        words = [len(row[0].text) for indent, row in parts if indent and row[0].text in BODY]
         self.hang = max(words, default=3) + 1
         for indent, tokens in parts:
             for comment in tokens[0].above:
@@ -182,7 +186,7 @@ class _Layout:
                     self.tokens[k + 1].above.insert(0, token.comment)
                 self.tokens[k + 1].above[:0] = token.above
                 continue
-            if not rows or self._begins_attribute(k, opening):
+            if not rows or k in self.firsts:
                 rows.append([])
             rows[-1].append(token)
         width = max((len("".join(self._spaced(_name_of(row)))) for row in rows), default=0)
@@ -193,15 +197,6 @@ class _Layout:
             yield INDENT, row
         yield "", self.tokens[-1:]
 
-    def _begins_attribute(self, k: int, opening: int) -> bool:
-        """Whether a token in braces is the first of an attribute: it or the one after it stands before a colon."""
-        texts = [t.text for t in self.tokens[k : k + 3]]
-        if self.tokens[k - 1].text in ("predict", "latent") and self.tokens[k + 1].text == ":":
-            return k - 1 == opening
-        if texts[1:2] == [":"]:
-            return True
-        return texts[0] in ("predict", "latent") and texts[2:3] == [":"]
-
     def _clauses(self) -> Iterator[tuple[str, list[_Word]]]:
         """The head, a line for each clause, and one for the options."""
         row: list[_Word] = []
@@ -209,7 +204,7 @@ class _Layout:
         indent = ""
         for k, token in enumerate(self.tokens):
             is_word = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
-            begins = is_word and (token.text in _LINE_WORDS or (token.text in _OPTIONS and not _is_option(row)))
+            begins = is_word and (token.text in BODY or (token.text in OPTIONS and not _is_option(row)))
             if begins and not (self.tokens[0].text == "domain" or self._is_nearest(k)):
                 yield indent, row
                 row, indent = [], INDENT
@@ -224,7 +219,7 @@ class _Layout:
     def _fitted(self, indent: str, tokens: list[_Word]) -> Iterator[tuple[str, str]]:
         """A row as one line, or broken where comments stand and where it is too long."""
         words = list(self._spaced(tokens))
-        if tokens[0].text in _LINE_WORDS and indent and len(words) > 1:
+        if tokens[0].text in BODY and indent and len(words) > 1:
             words[1] = " " * (self.hang - len(words[0])) + words[1].lstrip()
             hang = indent + " " * self.hang
         else:
@@ -267,7 +262,7 @@ def _until_next(words: list[str], tokens: list[_Word], k: int) -> str:
 
 
 def _is_option(row: list[_Word]) -> bool:
-    return bool(row) and row[0].text in _OPTIONS
+    return bool(row) and row[0].text in OPTIONS
 
 
 def _name_of(row: list[_Word]) -> list[_Word]:

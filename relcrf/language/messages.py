@@ -10,7 +10,7 @@ import lark
 
 from relcrf.errors import Diagnostic, suggestion
 from relcrf.language.tokens import SourceText, Token, spellings
-from relcrf.language.words import DECLARATIONS
+from relcrf.language.words import BODY, DECLARATIONS, OPTIONS, ROLES
 
 _HUMAN = {
     "NAME": "a name",
@@ -22,9 +22,7 @@ _HUMAN = {
     "TIMES": "'*'",
 }
 _NAME, _COMPARISON = _HUMAN["NAME"], _HUMAN["COMPARISON"]
-_CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "weights")
-_ROLES = ("predict", "latent")
-"""What stands before an attribute that is random."""
+_CLAUSES = (*BODY, *OPTIONS)
 _JOINING = frozenset({"<=>", "=>"})
 """What can always go on after a term: messages name it only where nothing else is possible."""
 _MAX_EXPECTED = 5
@@ -113,7 +111,7 @@ def _type_remedy(found: str, seen: list[str]) -> str:
     if len(seen) > 1 and seen[-2] == "of":
         return f"many values of a domain are of type 'bag of {seen[-1]}'"
     if found.isidentifier():
-        meant = suggestion(seen[-1], _ROLES) if seen[0] == "entity" else None
+        meant = suggestion(seen[-1], ROLES) if seen[0] == "entity" else None
         if meant:
             return meant
         return f"write '{seen[-1]}: {found}'"
@@ -121,14 +119,14 @@ def _type_remedy(found: str, seen: list[str]) -> str:
 
 
 def _template_remedy(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:
-    if found in ("where", "over", "per", "by") and found in seen:
+    if found in BODY and found in seen:
         return f"a template has one '{found}' clause: conditions are joined with 'and', the rest with ','"
     if _misspelt(found, accepted):
         return None
     is_later = "over" in rest
     if "over" not in seen and "over" in accepted and not is_later:
         return "every template has an 'over' clause: the random attributes that it is about"
-    if found in _CLAUSES and (found in ("where", "over", "per", "by") or is_later):
+    if found in _CLAUSES and (found in BODY or is_later):
         return "the clauses stand in this order: where, over, per, by, options"
     return None
 

@@ -10,19 +10,10 @@ from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.types import Bool
 
-_STRENGTH = {
-    "<=>": 1,
-    "=>": 2,
-    "or": 3,
-    "and": 4,
-    "not": 5,
-    "compare": 6,
-    "+": 7,
-    "-": 7,
-    "*": 8,
-    "/": 8,
-    "negative": 9,
-}
+_STRENGTH = {"<=>": 1, "=>": 2, "or": 3, "and": 4, "not": 5, "+": 7, "-": 7, "*": 8, "/": 8, "negative": 9}
+"""How strongly operators bind their operands."""
+
+_COMPARE = 6
 _ATOM = 10
 
 
@@ -147,23 +138,18 @@ def _expression(node: e.Expression) -> tuple[str, int]:
             return f"{function} {{ {head}{expression(where)} }}", _ATOM
         case e.Negative(operand):
             return f"-{_inside(operand, _STRENGTH['negative'])}", _STRENGTH["negative"]
-        case e.Arithmetic(operator, left, right):
-            own = _STRENGTH[operator]
-            return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own
-        case e.Comparison(operator, left, right):
-            own = _STRENGTH["compare"]
-            return f"{_inside(left, own + 1)} {operator} {_inside(right, own + 1)}", own
         case e.Member(element, bag):
-            own = _STRENGTH["compare"]
-            return f"{_inside(element, own + 1)} in {expression(bag)}", own
+            return f"{_inside(element, _COMPARE + 1)} in {expression(bag)}", _COMPARE
         case e.Not(operand):
             return f"not {_inside(operand, _STRENGTH['not'])}", _STRENGTH["not"]
-        case e.Connective("=>", left, right):
-            own = _STRENGTH["=>"]
-            return f"{_inside(left, own + 1)} => {_inside(right, own)}", own
-        case e.Connective(operator, left, right):
-            own = _STRENGTH[operator]
-            return f"{_inside(left, own)} {operator} {_inside(right, own + 1)}", own
+        case (
+            e.Arithmetic(operator, left, right)
+            | e.Comparison(operator, left, right)
+            | e.Connective(operator, left, right)
+        ):
+            own = _STRENGTH.get(operator, _COMPARE)
+            least_left = own + (operator == "=>" or own == _COMPARE)
+            return f"{_inside(left, least_left)} {operator} {_inside(right, own + (operator != '=>'))}", own
     raise AssertionError(f"unknown expression {node!r}")
 
 

@@ -11,6 +11,7 @@ from lark import Token, Tree
 
 from relcrf.errors import Span
 from relcrf.language.tokens import SourceText
+from relcrf.language.words import OPTIONS
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS
@@ -18,9 +19,6 @@ from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType
 
 MAX_DEPTH = 150
 """Expressions inside expressions; deeper ones would exhaust Python's stack in the steps that walk them."""
-
-
-_OPTIONS = ("init", "fixed", "l1", "l2", "weights")
 
 
 class Unbuildable(Exception):
@@ -168,7 +166,7 @@ class Builder:
 
     def _rule(self, tree: Any) -> s.Rule:
         name, number = self._part(tree, "name"), self._part(tree, "number")
-        clauses = ("number", "hard", "name", "per", *_OPTIONS)
+        clauses = ("number", "hard", "name", "per", *OPTIONS)
         formula = next(c for c in tree.children if c.data not in clauses)
         span = self._span(name or tree)
         if name is None:
@@ -193,7 +191,7 @@ class Builder:
     def _options(self, tree: Any) -> s.Options:
         given: dict[str, Any] = {}
         for child in tree.children:
-            if not isinstance(child, Tree) or child.data not in _OPTIONS:
+            if not isinstance(child, Tree) or child.data not in OPTIONS:
                 continue
             if child.data in given:
                 message = f"the option '{child.data}' is given twice"

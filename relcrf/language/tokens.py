@@ -17,7 +17,7 @@ from typing import NamedTuple
 import lark
 
 from relcrf.errors import Source, Span
-from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS, LANGUAGE
+from relcrf.language.words import CLAUSES, CONTINUING, DECLARATIONS, LANGUAGE, ROLES
 from relcrf.resources import shipped
 
 COMPARISONS = frozenset({"==", "!=", "<", "<=", ">", ">="})
@@ -165,14 +165,15 @@ class DeclarationTokens:
         return found
 
     @cached_property
-    def attributes(self) -> frozenset[int]:
-        """The indices of the tokens that are names of attributes which the declaration declares."""
+    def attributes(self) -> dict[int, int]:
+        """The indices of the tokens that are names of declared attributes, each with that of its role, else its own."""
         texts = self.texts
         if self.keyword not in ("entity", "relation") or "{" not in texts[self.body_index :]:
-            return frozenset()
+            return {}
         first = texts.index("{", self.body_index)
         named = range(first + 1, len(texts) - 1)
-        return frozenset(k for k in named if self.tokens[k].kind == "name" and texts[k + 1] == ":")
+        names = [k for k in named if self.tokens[k].kind == "name" and texts[k + 1] == ":"]
+        return {k: k - (texts[k - 1] in ROLES) for k in names}
 
 
 class SourceText:

@@ -19,7 +19,14 @@ DECLARATIONS = (
     "gate",
     "include",
 )
-CLAUSES = ("where", "over", "per", "by", "init", "fixed", "l1", "l2", "weights", "and", "or", "not", "in")
+BODY = ("where", "over", "per", "by")
+"""The clauses of a template, in their order."""
+
+OPTIONS = ("init", "fixed", "l1", "l2", "weights")
+CLAUSES = (*BODY, *OPTIONS, "and", "or", "not", "in")
+
+ROLES = ("predict", "latent")
+"""Words before an attribute that is random."""
 
 CONTINUING = (*CLAUSES, "latent", "bag", "of", "open", "nearest", "symmetric", "hard", *DECLARATIONS)
 """Words that stand beside a name inside a declaration, or begin the next one."""

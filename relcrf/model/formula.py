@@ -58,17 +58,10 @@ def evidence_of(formula: e.Expression, scope: Scope) -> tuple[e.Expression, ...]
 
 def _evidence(node: e.Expression, scope: Scope) -> Iterator[e.Expression]:
     if not scope.random_terms(node):
-        if not is_constant(node, scope):
+        if not scope.is_constant(node):
             yield node
     elif isinstance(node, e.Not):
         yield from _evidence(node.operand, scope)
     elif isinstance(node, e.Connective | e.Comparison):
         yield from _evidence(node.left, scope)
         yield from _evidence(node.right, scope)
-
-
-def is_constant(node: e.Expression, scope: Scope) -> bool:
-    """Whether a node is written as a value."""
-    if isinstance(node, e.Negative):
-        return isinstance(node.operand, e.Number)
-    return isinstance(node, e.Number | e.Text | e.Truth) or (isinstance(node, e.Name) and node.name not in scope.sorts)

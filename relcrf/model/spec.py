@@ -81,9 +81,6 @@ class Entity(Spanned):
     attributes: tuple[AttributeDeclaration, ...] = ()
     key: str = "id"
 
-    def attribute(self, name: str) -> AttributeDeclaration | None:
-        return next((a for a in self.attributes if a.name == name), None)
-
 
 @dataclass(frozen=True)
 class Parameter(Spanned):
@@ -100,9 +97,6 @@ class Relation(Spanned):
     name: str
     parameters: tuple[Parameter, ...]
     attributes: tuple[AttributeDeclaration, ...] = ()
-
-    def attribute(self, name: str) -> AttributeDeclaration | None:
-        return next((a for a in self.attributes if a.name == name), None)
 
 
 @dataclass(frozen=True)
@@ -289,6 +283,12 @@ class ModelSpec:
     def entity(self, name: str) -> Entity | None:
         found = self._by_name.get(name)
         return found if isinstance(found, Entity) else None
+
+    def attribute(self, owner: str, name: str) -> AttributeDeclaration | None:
+        """An attribute of an entity or of an observed relation."""
+        found = self._by_name.get(owner)
+        attributes = found.attributes if isinstance(found, Entity | Relation) else ()
+        return next((a for a in attributes if a.name == name), None)
 
     def relation(self, name: str) -> AnyRelation | None:
         """An observed, random or derived relation."""

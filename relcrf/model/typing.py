@@ -90,8 +90,7 @@ class Scope:
                 for argument, parameter in zip(node.arguments, parameters, strict=False):
                     yield argument, parameter.sort
             elif isinstance(node, e.Member):
-                entity = self.spec.entity(sorts.get(node.bag.binder, ""))
-                declared = entity.attribute(node.bag.attribute) if entity else None
+                declared = self.spec.attribute(sorts.get(node.bag.binder, ""), node.bag.attribute)
                 if declared is not None and isinstance(declared.type, t.Bag):
                     yield node.element, declared.type.domain
 
@@ -138,7 +137,7 @@ class Scope:
         """The declaration of `a.x`. Where there is none, None if `quiet`, else a TypeProblem."""
         sort = self.sorts.get(node.binder)
         entity = self.spec.entity(sort) if sort else None
-        declared = entity.attribute(node.attribute) if entity else None
+        declared = self.spec.attribute(entity.name, node.attribute) if entity else None
         if declared is not None or quiet:
             return declared
         if sort is None:
@@ -293,11 +292,9 @@ class Scope:
 
     def _tuple_attribute(self, node: e.TupleAttribute, atom: e.Atom, name: str) -> t.ValueType:
         self._check_arguments(atom)
-        relation = self.spec.relation(atom.relation)
-        attributes = relation.attributes if isinstance(relation, s.Relation) else ()
-        found: s.AttributeDeclaration | None = next((a for a in attributes if a.name == name), None)
+        found = self.spec.attribute(atom.relation, name)
         if found is None:
-            known = [each.name for each in attributes]
+            known = [each.name for each in getattr(self.spec.relation(atom.relation), "attributes", ())]
             hint = suggestion(name, known) or (f"it has {listing(known)}" if known else "it has no attributes")
             raise TypeProblem("E101", f"unknown attribute '{name}' of {atom.relation}", node, hint)
         return found.type
@@ -388,7 +385,7 @@ class Scope:
             TypeProblem: where a side has no type.
         """
         left, right = node.left, node.right
-        if self._is_constant(left) and not self._is_constant(right):
+        if self.is_constant(left) and not self.is_constant(right):
             kind_right = self.type_of(right)
             return self.type_of(left, kind_right), kind_right
         kind_left = self.type_of(left, self._peek(right))
@@ -406,10 +403,13 @@ class Scope:
         if isinstance(kind_left, t.Bool) and node.operator not in ("==", "!="):
             raise TypeProblem("E111", f"truth values have no order for '{node.operator}'", node, "use == or !=")
 
-    def _is_constant(self, node: e.Expression) -> bool:
-        """Whether the other side of a comparison may have to say what a side is."""
-        is_name = isinstance(node, e.Name) and node.name not in self.sorts
-        return is_name or isinstance(node, e.Number | e.Text | e.Truth | e.Negative)
+    def is_constant(self, node: e.Expression) -> bool:
+        """Return whether a node is written as a value; the other side of a comparison may tell its domain."""
+        if isinstance(node, e.Negative):
+            return isinstance(node.operand, e.Number)
+        return isinstance(node, e.Number | e.Text | e.Truth) or (
+            isinstance(node, e.Name) and node.name not in self.sorts
+        )
 
     def _peek(self, node: e.Expression) -> t.ValueType | None:
         """The type of the right side where that helps to read the left one, a bare name."""

@@ -167,9 +167,9 @@ class Evaluator:
         """The type of a term where it matters: a domain's, a bag's or a truth value's."""
         match node:
             case e.Attribute(binder, attribute):
-                return self.spec.entity(env[binder][0]).attribute(attribute).type
+                return self.spec.attribute(env[binder][0], attribute).type
             case e.TupleAttribute(e.Atom(relation), attribute):
-                return self.spec.relation(relation).attribute(attribute).type
+                return self.spec.attribute(relation, attribute).type
             case e.Name(name) if name in env:
                 return DomainType(env[name][0])
             case e.Atom(relation):
@@ -279,7 +279,7 @@ class Evaluator:
         if isinstance(node, e.Atom):
             return isinstance(self.spec.relation(node.relation), RandomRelation)
         if isinstance(node, e.Attribute) and node.binder in env:
-            declared = self.spec.entity(env[node.binder][0]).attribute(node.attribute)
+            declared = self.spec.attribute(env[node.binder][0], node.attribute)
             return declared.predicted or declared.latent
         return False
 

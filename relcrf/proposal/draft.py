@@ -37,7 +37,6 @@ class Idea:
     scheme: Scheme
     target: Target
     others: tuple[str, ...]
-    shaping: Shaping
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,7 @@ def look(dataset: Dataset, predicted: str | None, shaping: Shaping, progress: Pr
     progress("references")
     scheme = survey(tables, find_things(tables), shaping)
     target, others = choose(scheme, predicted)
-    return Idea(scheme, target, tuple(others), shaping)
+    return Idea(scheme, target, tuple(others))
 
 
 def draft(
@@ -106,15 +105,12 @@ def draft(
     """
     pieces = templates(idea.scheme, idea.target)
 
-    def texts(kept: list[ProposedTemplate]) -> str:
-        return model_text(name, idea.scheme, idea.target, kept, list(idea.others), commands)
-
     progress("plan")
-    plans = api.parse(texts(pieces), name).plan(given)
+    plans = api.parse(model_text(name, idea.scheme, idea.target, pieces, idea.others, commands), name).plan(given)
     heavy = {plan.name for plan in plans if plan.bindings > (MOST_CANDIDATES if plan.is_candidate else MOST)}
     empty = {plan.name for plan in plans if not plan.bindings}
     pieces = [replace(p, is_active=p.name not in heavy) for p in pieces if p.name not in empty]
-    text = texts(pieces)
+    text = model_text(name, idea.scheme, idea.target, pieces, idea.others, commands)
     model = api.parse(text, name)
     progress("ground")
     _, notes = model.check(given)
@@ -123,11 +119,7 @@ def draft(
     return Draft(idea, text, model, tuple(pieces), kept, grounding, tuple(notes))
 
 
-def proposed(
-    dataset: Dataset,
-    predicted: str | None = None,
-    progress: Progress = lambda name: None,
-) -> Draft:
+def proposed(dataset: Dataset, predicted: str | None = None, progress: Progress = lambda name: None) -> Draft:
     """A model of tables as they are; nothing is written. For the rest see `look` and `draft`."""
     idea = look(dataset, predicted, Shaping(None), progress)
     return draft("model.rcrf", idea, dataset, progress=progress)

@@ -11,10 +11,10 @@ from relcrf.data.dataset import Dataset
 from relcrf.data.manifest import FILE_NAME
 from relcrf.data.readers.postgres import SCHEMES
 from relcrf.errors import Diagnostic, UsageError
+from relcrf.files import whole_path
 from relcrf.grounding.derive import Progress
 from relcrf.proposal.draft import Draft, draft, look
 from relcrf.proposal.manifest import Shaping
-from relcrf.proposal.scheme import Scheme
 from relcrf.proposal.target import Target
 
 
@@ -59,13 +59,17 @@ def propose(
     idea = look(Dataset(source, memory=memory), predicted, shaping, progress)
     manifest = (beside, shaping.text(model.name)) if shaping.is_needed and beside is not None else None
     data = str(beside) if manifest else source
-    commands = _commands(model, data, idea.scheme, idea.target)
-    partial = _write_partial(*manifest) if manifest else None
+    commands = _commands(model, data, idea.target)
+    partial = beside.with_name(f".{beside.stem}.partial.toml") if manifest and beside is not None else None
     try:
-        given = Dataset(str(partial) if partial else source, memory=memory)
+        if manifest and partial is not None:
+            partial.write_text(manifest[1], encoding="utf-8")
+        given = Dataset(str(partial or source), memory=memory)
         found = draft(model.name, idea, given, commands, progress)
-        _write(model, found.text)
-        if manifest and partial:
+        model.parent.mkdir(parents=True, exist_ok=True)
+        with whole_path(model) as unfinished:
+            unfinished.write_text(found.text, encoding="utf-8")
+        if manifest and partial is not None:
             os.replace(partial, manifest[0])
     finally:
         if partial is not None:
@@ -81,27 +85,13 @@ def _folder(source: str) -> Path | None:
     return path if path.is_dir() and not (path / FILE_NAME).is_file() else None
 
 
-def _write_partial(path: Path, text: str) -> Path:
-    partial = path.with_name(f".{path.stem}.partial.toml")
-    partial.write_text(text, encoding="utf-8")
-    return partial
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-
-
-def _commands(model: Path, data: str, scheme: Scheme, target: Target) -> tuple[str, ...]:
-    """What to run next."""
+def _commands(model: Path, data: str, target: Target) -> tuple[str, ...]:
+    """Return what to run next."""
     name, given = shlex.quote(str(model)), shlex.quote(data)
     run = shlex.quote(f"runs/{model.stem}")
-    split = target.entity.split if target.entity is not None else None
-    backend = (
-        " --backend trmrf" if target.link is not None and not target.link.levels and _has_candidates(target) else ""
-    )
+    split, backend, link = target.entity.split if target.entity is not None else None, "", target.link
+    if link is not None and not link.levels and sum(a.entity is None for a in link.arguments) == 1:
+        backend = " --backend trmrf"  # the model has candidates
     return (
         f"relcrf check {name} --data {given}",
         f"relcrf plan {name} --data {given}",
@@ -109,7 +99,3 @@ def _commands(model: Path, data: str, scheme: Scheme, target: Target) -> tuple[s
         f"relcrf train {name} --data {given} --out {run}{backend}",
         f"relcrf predict {run} --data {given} --out predictions.csv",
     )
-
-
-def _has_candidates(target: Target) -> bool:
-    return target.link is not None and sum(a.entity is None for a in target.link.arguments) == 1

@@ -130,3 +130,8 @@ class Scheme:
     findings: list[Finding] = field(default_factory=list)
     left_out: list[tuple[str, str]] = field(default_factory=list)
     """Columns (`table.column`) that the model does without, and why."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of entities, relations and domains."""
+        return [e.name for e in self.entities] + [k.name for k in self.links] + self.domains

@@ -13,7 +13,7 @@ from relcrf.proposal.manifest import Shaping
 from relcrf.proposal.names import PARTS, SPLITS, Names, camel, sayable, stem, word
 from relcrf.proposal.profile import FEW, ColumnProfile, NumberedColumns, Profile
 from relcrf.proposal.scheme import Argument, Finding, Link, ProposedAttribute, ProposedBag, ProposedEntity, Scheme
-from relcrf.proposal.things import EntityCandidate
+from relcrf.proposal.things import EntityCandidate, references
 
 Wanted = tuple[Profile, str | tuple[str, ...], str]
 """A table, its column or those of a vector, and the column of the attribute that is made of it."""
@@ -105,74 +105,54 @@ class _Survey:
                 bare.append(thing)
         kept: list[EntityCandidate] = []
         for table in self.tables:
-            refs = self._references(table, self.things)
+            refs = references(table, self.things)
             if refs and all(thing in bare for _, thing in refs):
                 kept.append(refs[0][1])
         return [thing for thing in bare if thing not in kept]
-
-    @staticmethod
-    def _references(table: Profile, things: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
-        found = {column: thing for thing in things for column in thing.columns_in(table)}
-        return [(column, found[column]) for column in table.raw.columns if column in found]
 
     # Entities
 
     def _entity(self, thing: EntityCandidate) -> None:
         home = thing.home
         name = self.names.free(camel(thing.name))
-        sides = [
-            (table, column)
-            for table, column in thing.mentions
-            if table in self.tables
-            and table.columns[column].is_unique
-            and len(self._references(table, self.things)) == 1
-            and (table.blocks or [c for c in table.columns if c != column and c.lower() not in SPLITS])
-            and not any(other.home is table for other in self.things)
-            and self.shaping.can_shape(table, *([home] if home else []))
-        ]
-        size = self._virtual(thing, sides) if home is None else home.rows
+        sides = [(table, column) for table, column in thing.mentions if self._is_side(thing, table, column)]
+        tables = [*([home] if home else []), *(table for table, _ in sides)]
+        size = self._virtual_size(thing) if home is None else home.rows
         entity = ProposedEntity(name, thing.key or "id", size, thing.reason, thing.name)
         self.entities[id(thing)] = entity
         used = Names([entity.key])
         wanted: list[Wanted] = []
-        renamed: dict[str, str] = {}
         is_shaped = home is None or thing.key is None or bool(sides)
-        for table in [*([home] if home else []), *(t for t, _ in sides)]:
+        for table in tables:
+            order = thing.order if table is home else None
             skipped = {thing.key} if table is home else {c for t, c in sides if t is table}
-            skipped |= {c for c, other in self._references(table, self.things) if other is not thing}
-            if thing.order and table is home:
-                skipped -= set(thing.order)
-            place = len(table.raw.columns)
+            skipped |= {c for c, other in references(table, self.things) if other is not thing}
             for column in table.columns.values():
-                place = len(table.raw.columns) - 1 - table.raw.columns.index(column.name)
-                if column.name in skipped:
+                if column.name in skipped.difference(order or ()):
                     continue
-                found = self._attribute(table, column, size, place, in_order=thing.order if table is home else None)
+                place = len(table.raw.columns) - 1 - table.raw.columns.index(column.name)
+                found = self._attribute(table, column, size, place, in_order=order)
                 if found is None:
                     continue
-                attribute = replace(found, name=used.free(self._attribute_name(found.name)))
+                plain = word(found.name)
+                attribute = replace(found, name=used.free(f"{plain}_" if plain in BEFORE_NAMES else plain))
                 if folded(attribute.name) != folded(column.name) and not self.shaping.can_shape(table):
                     self._without(
                         table, column.name, "the language has no such name, and this source takes no manifest"
                     )
                     continue
-                renamed[attribute.name] = column.name
                 wanted.append((table, column.name, attribute.name))
                 entity.attributes.append(attribute)
-                if thing.order and column.name == thing.order[0]:
-                    entity.sequence = (attribute.name, "")
             for block in table.blocks:
                 is_shaped |= self._block(entity, thing, table, block, size, used, wanted)
+        renamed = {name: column for _, column, name in wanted if isinstance(column, str)}
         if thing.order:
             by_column = {a.column: a.name for a in entity.attributes if home and a.table == home.name}
             entity.sequence = (by_column[thing.order[0]], by_column[thing.order[1]])
-        splits = [
-            c for t in [*([home] if home else []), *(t for t, _ in sides)] for c in t.columns if c.lower() in SPLITS
-        ]
+        splits = [c for t in tables for c in t.columns if c.lower() in SPLITS]
         if home is not None and splits:
             entity.split = splits[0]
-            if is_shaped:
-                wanted.append((home, splits[0], splits[0]))
+            wanted.append((home, splits[0], splits[0]))
         if is_shaped:
             self._shape(thing, entity, sides, wanted)
         elif home is not None and self.shaping.can_shape(home):
@@ -182,18 +162,23 @@ class _Survey:
         self.scheme.entities.append(entity)
         for table, _ in sides:
             self._found(table, f"attributes of {name}", "one row a thing")
-        if home is not None:
-            self._found(home, f"entity {name}", thing.reason)
-        else:
-            self.scheme.findings.append(Finding("(none)", f"entity {name}", size, thing.reason))
+        finding = Finding(home.name if home else "(none)", f"entity {name}", size, thing.reason)
+        self.scheme.findings.append(finding)
         self._memberships(thing, entity)
 
-    @staticmethod
-    def _attribute_name(name: str) -> str:
-        plain = word(name)
-        return f"{plain}_" if plain in BEFORE_NAMES else plain
+    def _is_side(self, thing: EntityCandidate, table: Profile, column: str) -> bool:
+        """Return whether a table that mentions things has one row for each, with further attributes."""
+        return (
+            table in self.tables
+            and table.columns[column].is_unique
+            and len(references(table, self.things)) == 1
+            and bool(table.blocks or [c for c in table.columns if c != column and c.lower() not in SPLITS])
+            and not any(other.home is table for other in self.things)
+            and self.shaping.can_shape(table, *([thing.home] if thing.home else []))
+        )
 
-    def _virtual(self, thing: EntityCandidate, sides: list[tuple[Profile, str]]) -> int:
+    @staticmethod
+    def _virtual_size(thing: EntityCandidate) -> int:
         unions = " UNION ".join(f"SELECT {quoted(c)} AS id FROM {t.scan}" for t, c in thing.mentions)
         (table, _), *_ = thing.mentions
         return table.number(f"SELECT count(*) FROM ({unions}) WHERE id IS NOT NULL")
@@ -351,7 +336,7 @@ class _Survey:
         home = thing.home
         if home is None:
             return
-        for column, other in self._references(home, self.things):
+        for column, other in references(home, self.things):
             if thing.key is None or not self.shaping.can_shape(home):
                 self._without(home, column, "refers to other things, for which this source would need a manifest")
                 continue
@@ -383,7 +368,7 @@ class _Survey:
             return
         if any(f.table == table.name for f in self.scheme.findings):
             return
-        refs = [(c, t) for c, t in self._references(table, self.things) if id(t) in self.entities]
+        refs = [(c, t) for c, t in references(table, self.things) if id(t) in self.entities]
         if not refs:
             self._found(table, "left out", "no column refers to things, and no column tells its rows apart")
             return

@@ -32,15 +32,14 @@ class ProposedTemplate:
 
 
 def templates(scheme: Scheme, target: Target) -> list[ProposedTemplate]:
-    """The pieces of a model for a target."""
-    taken = [e.name for e in scheme.entities] + [k.name for k in scheme.links] + scheme.domains
-    return _Templates(scheme, target, Names(taken)).run()
+    """Return the pieces of a model for a target."""
+    return _Templates(scheme, target).run()
 
 
 class _Templates:
-    def __init__(self, scheme: Scheme, target: Target, taken: Names) -> None:
+    def __init__(self, scheme: Scheme, target: Target) -> None:
         self.scheme, self.target = scheme, target
-        self.relations = taken
+        self.relations = Names(scheme.names)
         self.names = Names()
         self.pieces: list[ProposedTemplate] = []
 
@@ -130,9 +129,7 @@ class _Templates:
         if len(own) == 2:
             self._linked(entity, attribute, link, f"{lower}{suffix}")
         elif len(own) == 1:
-            names = {id(own[0]): x}
-            for argument in others:
-                names[id(argument)] = _letter(argument.sort, *names.values())
+            names = _lettered(others, {own[0].name: x})
             atom = _atom(link, names)
             if not others:
                 self._add(
@@ -143,7 +140,7 @@ class _Templates:
                     f"over {x}.{label}",
                 )
             for argument in others:
-                y = names[id(argument)]
+                y = names[argument.name]
                 binders = f"({x}: {entity.name}, {y}: {argument.sort})"
                 name = f"{lower}_{argument.name.strip('_')}{suffix}"
                 if argument.entity is None:
@@ -163,10 +160,7 @@ class _Templates:
 
     def _linked(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
         first, second = link.of(entity)
-        names = {id(first): "a", id(second): "b"}
-        for argument in link.of_others(entity):
-            names[id(argument)] = _letter(argument.sort, *names.values())
-        atom = _atom(link, names)
+        atom = _atom(link, _lettered(link.of_others(entity), {first.name: "a", second.name: "b"}))
         binders = _pair(entity)
         distinct = "a < b" if link.is_symmetric else "a != b"
         clauses = [f"where {atom} and {distinct}", self._pair_of(attribute, symmetric=link.is_symmetric)]
@@ -214,7 +208,7 @@ class _Templates:
 
         def atom(x: str) -> str:
             others = [a for a in link.arguments if a is not own and a is not shared]
-            names = {id(own): x, id(shared): "s"} | {id(a): f"q{x}{k}" for k, a in enumerate(others)}
+            names = {own.name: x, shared.name: "s"} | {a.name: f"q{x}{k}" for k, a in enumerate(others)}
             return _atom(link, names)
 
         where = f"{atom('a')} and {atom('b')} and a < b and count {{ c where {atom('c')} }}"
@@ -224,13 +218,11 @@ class _Templates:
     # A relation
 
     def _of_relation(self, link: Link) -> None:
-        names: dict[int, str] = {}
-        for argument in link.arguments:
-            names[id(argument)] = _letter(argument.sort, *names.values())
+        names = _lettered(link.arguments, {})
         atom = _atom(link, names)
         binders = _binders(link, names)
         keys = [a for a in link.arguments if a.entity is None]
-        per = [f"per {', '.join(names[id(a)] for a in keys)}"] if keys else []
+        per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
         comment = "how frequent it is" + (f", for each {keys[0].sort}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
         if (
@@ -238,7 +230,7 @@ class _Templates:
             and link.arguments[0].entity
             and link.arguments[0].entity is link.arguments[1].entity
         ):
-            a, b = (names[id(x)] for x in link.arguments)
+            a, b = (names[x.name] for x in link.arguments)
             self._add(
                 "mutual",
                 "both ways or neither",
@@ -248,7 +240,7 @@ class _Templates:
             )
         for argument in link.arguments:
             for other in argument.entity.attributes if argument.entity else ():
-                evidence = _evidence(f"{names[id(argument)]}.{other.name}", other)
+                evidence = _evidence(f"{names[argument.name]}.{other.name}", other)
                 if evidence and not (evidence.startswith("per") and per):
                     self._add(
                         f"{argument.name.strip('_')}_{other.name}", f"what {other.name} of its {argument.name.strip('_')} says",
@@ -257,13 +249,13 @@ class _Templates:
         self._common(link, names)
         self._candidates(link, names, keys)
 
-    def _common(self, link: Link, names: dict[int, str]) -> None:
+    def _common(self, link: Link, names: dict[str, str]) -> None:
         """Two entities' things that both have to do with a third one are more likely, or less, a tuple."""
         ends = [a for a in link.arguments if a.entity is not None]
         if len(ends) != 2 or len(link.arguments) != 2:
             return
         first, second = ends
-        x, y = names[id(first)], names[id(second)]
+        x, y = names[first.name], names[second.name]
         for one in self.scheme.links:
             for other in self.scheme.links:
                 for mine in one.of(first.entity) if first.entity and one is not link else ():
@@ -282,8 +274,8 @@ class _Templates:
                     continue
                 atoms = []
                 for side, (relation, own, name, common) in enumerate(((one, mine, x, shared), (other, yours, y, same))):
-                    names = {id(a): f"q{side}{k}" for k, a in enumerate(relation.arguments)}
-                    atoms.append(_atom(relation, names | {id(common): "s", id(own): name}))
+                    names = {a.name: f"q{side}{k}" for k, a in enumerate(relation.arguments)}
+                    atoms.append(_atom(relation, names | {common.name: "s", own.name: name}))
                 relation_name = self.relations.free(f"Common{one.name}{'' if one is other else other.name}")
                 binders = f"({x}: {mine.sort}, {y}: {yours.sort})"
                 distinct = f" and {x} != {y}" if mine.sort == yours.sort else ""
@@ -293,14 +285,14 @@ class _Templates:
                     binders, f"where {relation_name}({x}, {y})", f"over {link.name}({x}, {y})", before=derive,
                 )  # fmt: skip
 
-    def _candidates(self, link: Link, names: dict[int, str], keys: list[Argument]) -> None:
+    def _candidates(self, link: Link, names: dict[str, str], keys: list[Argument]) -> None:
         if len(keys) != 1:
             return
         (key,) = keys
-        s = names[id(key)]
+        s = names[key.name]
         t = _letter("", *names.values(), s)
         binders = _binders(link, names)[:-1] + f", {t}: {key.sort})"
-        pair = (_atom(link, names), _atom(link, names | {id(key): t}))
+        pair = (_atom(link, names), _atom(link, names | {key.name: t}))
         joined = ", ".join(pair) if link.levels else " and ".join(pair)
         name = self.names.free("together")
         clauses = "\n    ".join([f"candidates {name}{binders}", f"where {s} < {t}", f"over {joined}", f"per {s}, {t}"])
@@ -309,12 +301,12 @@ class _Templates:
         self.pieces.append(ProposedTemplate(name, comment, clauses))
 
 
-def guards(scheme: Scheme, link: Link, names: dict[int, str]) -> list[str]:
+def guards(scheme: Scheme, link: Link, names: dict[str, str]) -> list[str]:
     """Conditions that the tuples of a predicted relation keep: no thing with itself, and unary relations with all of a column."""
     found = []
     if link.irreflexive:
         first, second = (a for a in link.arguments if a.entity and len(link.of(a.entity)) == 2)
-        found.append(f"{names[id(first)]} != {names[id(second)]}")
+        found.append(f"{names[first.name]} != {names[second.name]}")
     if link.profile is None:
         return found
     for argument in link.arguments:
@@ -328,26 +320,33 @@ def guards(scheme: Scheme, link: Link, names: dict[int, str]) -> list[str]:
             ) == 0
         ]  # fmt: skip
         if fitting:
-            found.append(f"{min(fitting, key=lambda one: one.rows).name}({names[id(argument)]})")
+            found.append(f"{min(fitting, key=lambda one: one.rows).name}({names[argument.name]})")
     return found
 
 
-def _atom(link: Link, names: dict[int, str]) -> str:
-    return f"{link.name}({', '.join(names[id(a)] for a in link.arguments)})"
+def _atom(link: Link, names: dict[str, str]) -> str:
+    return f"{link.name}({', '.join(names[a.name] for a in link.arguments)})"
 
 
 def _pair(entity: ProposedEntity) -> str:
     return f"(a: {entity.name}, b: {entity.name})"
 
 
-def _binders(link: Link, names: dict[int, str]) -> str:
-    return "(" + ", ".join(f"{names[id(a)]}: {a.sort}" for a in link.arguments) + ")"
+def _binders(link: Link, names: dict[str, str]) -> str:
+    return "(" + ", ".join(f"{names[a.name]}: {a.sort}" for a in link.arguments) + ")"
 
 
 def _letter(name: str, *taken: str) -> str:
     """A short name of a binder: the first letter of a sort, or another one."""
     letters: list[str] = [c for c in (name[:1].lower(), *"xyzuvwtrspq") if c]
     return next(c for c in letters if c not in taken)
+
+
+def _lettered(arguments: list[Argument], names: dict[str, str]) -> dict[str, str]:
+    """Return names of binders for arguments, by their own names, besides those that are given."""
+    for argument in arguments:
+        names = names | {argument.name: _letter(argument.sort, *names.values())}
+    return names
 
 
 def _evidence(term: str, attribute: ProposedAttribute) -> str:

@@ -19,50 +19,44 @@ def model_text(
     scheme: Scheme,
     target: Target,
     pieces: list[ProposedTemplate],
-    others: list[str],
+    others: Sequence[str],
     commands: Sequence[str],
 ) -> str:
-    """The text of a model file.
+    """Return the text of a model file.
 
     Args:
         name: of the file. others: what else could be predicted. commands: what to run next.
     """
-    return _Text(name, scheme, target, pieces).write(others, commands)
+    declarations = _Declarations(scheme, target, pieces)
+    entities = [declarations.entity(entity) for entity in scheme.entities]
+    links = [declarations.link(link) for link in scheme.links]
+    head = [f"# {_comment(name)}: a first model, proposed from the tables alone. It is yours to change."]
+    head += [f"# It predicts {_comment(target.name)} ({_comment(target.reason)})."]
+    if others:
+        head.append(f"# It could predict, with --predict: {_comment(', '.join(others))}.")
+    parts = ["\n".join(head), "\n".join(declarations.domains.values()), *entities, *links]
+    parts += [f"# {_comment(p.comment)}\n{p.text}" for p in pieces if p.is_active]
+    text = format_text("\n\n".join(part for part in parts if part) + "\n")
+    ending = [f"# Left out: {_comment(column)}: {_comment(reason)}." for column, reason in scheme.left_out[:20]]
+    for piece in pieces:
+        if not piece.is_active:
+            ending += ["", f"# To try: {_comment(piece.comment)}."]
+            ending += [f"# {line}".rstrip() for line in piece.text.split("\n")]
+    if commands:
+        ending += ["", "# Next:", *(f"#   {_comment(command)}" for command in commands)]
+    return "\n".join([text, *ending]).strip("\n") + "\n"
 
 
-class _Text:
-    def __init__(self, name: str, scheme: Scheme, target: Target, pieces: list[ProposedTemplate]) -> None:
-        self.name, self.scheme, self.target, self.pieces = name, scheme, target, pieces
-        taken = [e.name for e in scheme.entities] + [k.name for k in scheme.links] + scheme.domains
-        taken += [word for p in pieces for word in p.text.split("(")[0].split()[1:] if p.text.startswith("derive")]
-        self.names = Names(taken)
+class _Declarations:
+    """The declarations of a scheme as text, with the domains of their attributes."""
+
+    def __init__(self, scheme: Scheme, target: Target, pieces: list[ProposedTemplate]) -> None:
+        self.scheme, self.target = scheme, target
+        derived = [word for p in pieces for word in p.text.split("(")[0].split()[1:] if p.text.startswith("derive")]
+        self.names = Names([*scheme.names, *derived])
         self.domains = {name: f"domain {name} = open  # values are read from the data" for name in scheme.domains}
 
-    def write(self, others: list[str], commands: Sequence[str]) -> str:
-        entities = [self._entity(entity) for entity in self.scheme.entities]
-        links = [self._link(link) for link in self.scheme.links]
-        head = [f"# {_comment(self.name)}: a first model, proposed from the tables alone. It is yours to change."]
-        head += [f"# It predicts {_comment(self.target.name)} ({_comment(self.target.reason)})."]
-        if others:
-            head.append(f"# It could predict, with --predict: {_comment(', '.join(others))}.")
-        parts = ["\n".join(head), "\n".join(self.domains.values()), *entities, *links]
-        parts += [f"# {_comment(p.comment)}\n{p.text}" for p in self.pieces if p.is_active]
-        text = format_text("\n\n".join(part for part in parts if part) + "\n")
-        ending = [
-            f"# Left out: {_comment(column)}: {_comment(reason)}." for column, reason in self.scheme.left_out[:20]
-        ]
-        for piece in self.pieces:
-            if not piece.is_active:
-                ending += [
-                    "",
-                    f"# To try: {_comment(piece.comment)}.",
-                    *(f"# {line}".rstrip() for line in piece.text.split("\n")),
-                ]
-        if commands:
-            ending += ["", "# Next:", *(f"#   {_comment(command)}" for command in commands)]
-        return "\n".join([text, *ending]).strip("\n") + "\n"
-
-    def _entity(self, entity: ProposedEntity) -> str:
+    def entity(self, entity: ProposedEntity) -> str:
         key = "" if entity.key == "id" else f"({entity.key})"
         lines = []
         for attribute in entity.attributes:
@@ -79,22 +73,18 @@ class _Text:
 
     def _type(self, attribute: ProposedAttribute) -> str:
         if attribute.type in ("enumeration", "open"):
-            return self._domain(attribute)
+            name = self.names.free(camel(attribute.name), camel(f"{attribute.name}_value"))
+            values = f"{{ {', '.join(map(_value, attribute.values))} }}"
+            is_open = attribute.type == "open"
+            self.domains[name] = f"domain {name} = {'open  # values are read from the data' if is_open else values}"
+            return name
         if attribute.type == "bag":
             name = self.names.free(camel(attribute.name.removesuffix("s")), camel(f"{attribute.name}_value"))
             self.domains[name] = f"domain {name} = open"
             return f"bag of {name}"
         return attribute.type
 
-    def _domain(self, attribute: ProposedAttribute) -> str:
-        name = self.names.free(camel(attribute.name), camel(f"{attribute.name}_value"))
-        if attribute.type == "open":
-            self.domains[name] = f"domain {name} = open  # values are read from the data"
-        else:
-            self.domains[name] = f"domain {name} = {{ {', '.join(map(_value, attribute.values))} }}"
-        return name
-
-    def _link(self, link: Link) -> str:
+    def link(self, link: Link) -> str:
         arguments = ", ".join(f"{a.name}: {a.sort}" for a in link.arguments)
         attributes = ", ".join(f"{a.name} : {self._type(a)}" for a in link.attributes)
         about = f"# {_comment(link.reason)}.\n"
@@ -103,7 +93,7 @@ class _Text:
                 return ""
             return f"{about}relation {link.name}({arguments})" + (f" {{ {attributes} }}" if attributes else "")
         values = f" : 1..{link.levels}" if link.levels else ""
-        guard = guards(self.scheme, link, {id(a): a.name for a in link.arguments})
+        guard = guards(self.scheme, link, {a.name: a.name for a in link.arguments})
         where = f" where {' and '.join(guard)}" if guard else ""
         return f"{about}predict relation {link.name}({arguments}){values}{where}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from relcrf.data.dataset import quoted
@@ -51,7 +52,7 @@ def find_things(tables: list[Profile]) -> list[EntityCandidate]:
     _mentioned(tables, things)
     known = {id(t.home) for t in things}
     for table in tables:
-        if id(table) in known or _references(table, things):
+        if id(table) in known or references(table, things):
             continue
         weak = next((c.name for c in table.columns.values() if _may_be_key(c) and c.is_unique), None)
         if weak is not None and (weak == next(iter(table.columns)) or stem(weak) == "id"):
@@ -78,8 +79,10 @@ def _own_key(table: Profile) -> str | None:
     return None
 
 
-def _references(table: Profile, things: list[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
-    return [(column, thing) for thing in things for column in thing.columns_in(table)]
+def references(table: Profile, things: Sequence[EntityCandidate]) -> list[tuple[str, EntityCandidate]]:
+    """Return the columns of a table that refer to things, in the order of the table."""
+    found = {column: thing for thing in things for column in thing.columns_in(table)}
+    return [(column, found[column]) for column in table.raw.columns if column in found]
 
 
 def _refer(tables: list[Profile], things: list[EntityCandidate]) -> None:
@@ -120,14 +123,10 @@ def _lies_in(table: Profile, column: ColumnProfile, home: Profile, key: str) -> 
     known = home.columns[key]
     if column.distinct > known.distinct or (column.low is not None and known.low is None and known.kind != "text"):
         return False
-    if column.low is not None and known.low is not None and not _within(column, known):
+    lows, highs = (known.low, column.low), (column.high, known.high)
+    if any(a is not None and b is not None and a > b for a, b in (lows, highs)):
         return False
     return outside(table, column.name, home, key) == 0
-
-
-def _within(column: ColumnProfile, known: ColumnProfile) -> bool:
-    assert known.low is not None and known.high is not None and column.high is not None and column.low is not None
-    return known.low <= column.low and column.high <= known.high
 
 
 def _mentioned(tables: list[Profile], things: list[EntityCandidate]) -> None:
@@ -148,8 +147,7 @@ def _mentioned(tables: list[Profile], things: list[EntityCandidate]) -> None:
         joined = [g for g in groups if any(_overlap(one, other) for other in g)]
         groups = [g for g in groups if g not in joined] + [[one, *(member for g in joined for member in g)]]
     for group in groups:
-        in_tables = {id(table) for table, _ in group}
-        if len(group) < 2 or (len(in_tables) < 2 and len(group) < 2) or not any(c.is_unique for _, c in group):
+        if len(group) < 2 or not any(c.is_unique for _, c in group):
             continue
         mentions = sorted(((t, c.name) for t, c in group), key=lambda m: (m[0].name, m[1]))
         common = Counter(c for _, c in mentions if c.lower() not in ENDS) or Counter(c for _, c in mentions)

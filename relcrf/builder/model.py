@@ -7,15 +7,16 @@ import math
 import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 from relcrf.api import Model, parse
-from relcrf.builder.terms import Plain, Term, Thing, Tuple, joined, node_of, refused
-from relcrf.errors import Diagnostic, ModelError, UsageError, listing, suggestion
+from relcrf.builder.terms import AttributedTerm, Plain, Term, Thing, joined, node_of, refused
+from relcrf.errors import ModelError, listing, suggestion
 from relcrf.language.format import format_text
 from relcrf.language.render import declaration, render
 from relcrf.model import spec as s
-from relcrf.model.expressions import Atom
+from relcrf.model.expressions import Atom, Expression, TupleAttribute
 from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
 from relcrf.text.highlight import as_html
 
@@ -69,21 +70,18 @@ def _type(kind: Kind) -> AttributeType:
         case range():
             return DomainType(_range(kind))
         case s.AttributeDeclaration():
-            raise UsageError(Diagnostic("E346", "an attribute has one role", hint="write predict(Category)"))
+            raise refused("an attribute has one role", "write predict(Category)")
         case type() if kind in _TYPES:
             return _TYPES[kind]
         case type():
             message = f"'{kind.__name__}' is no type of attributes"
-            raise UsageError(
-                Diagnostic("E346", message, hint="use float, int, bool, str, date, vector, bag(D) or a domain")
-            )
+            raise refused(message, "use float, int, bool, str, date, vector, bag(D) or a domain")
     return kind
 
 
 def _range(values: range) -> str:
     if values.step != 1 or not values:
-        hint = "range(1, 6) are the values 1 to 5"
-        raise UsageError(Diagnostic("E346", f"{values!r} is no range of whole numbers without gaps", hint=hint))
+        raise refused(f"{values!r} is no range of whole numbers without gaps", "range(1, 6) are the values 1 to 5")
     return f"{values.start}..{values.stop - 1}"
 
 
@@ -117,15 +115,18 @@ class RelationHandle:
     def __repr__(self) -> str:
         return self.name
 
-    def __call__(self, *arguments: Plain) -> Tuple:
+    def __call__(self, *arguments: Plain) -> AttributedTerm:
         relation = self._builder.spec.relation(self.name)
         known = [a.name for a in relation.attributes] if isinstance(relation, s.Relation) else ()
-        return Tuple(Atom(self.name, tuple(node_of(a) for a in arguments)), known)
+        atom = Atom(self.name, _nodes(arguments))
+        return AttributedTerm(atom, self.name, known, partial(TupleAttribute, atom))
 
     def having(self, **attributes: Kind) -> RelationHandle:
         """Attributes of the tuples: `m.relation("Link", a=Page, b=Page).having(score=float)`."""
         declared = tuple(s.AttributeDeclaration(name, _type(kind)) for name, kind in attributes.items())
-        self._builder._change(self.name, attributes=declared)
+        declarations = self._builder._declarations
+        place = next(k for k, d in enumerate(declarations) if getattr(d, "name", None) == self.name)
+        declarations[place] = replace(declarations[place], attributes=declared)  # type: ignore[arg-type]
         return self
 
 
@@ -176,10 +177,6 @@ class ModelBuilder:
 
     def _add(self, declaration: s.Declaration) -> None:
         self._declarations.append(declaration)
-
-    def _change(self, name: str, **changes: Any) -> None:
-        place = next(k for k, d in enumerate(self._declarations) if getattr(d, "name", None) == name)
-        self._declarations[place] = replace(self._declarations[place], **changes)
 
     # What there is
 
@@ -239,14 +236,13 @@ class ModelBuilder:
         """A weighted formula over all values of its names: `m.rule((Friends(x, y) & Smokes(x)) >> Smokes(y))`."""
         if hard and weight is not None:
             raise refused("a hard rule has no weight", "leave one of them out")
-        keys = tuple(node_of(key) for key in per)
         value = None if weight is None else _finite("weight", weight)
-        self._add(s.Rule(name, node_of(formula), value, hard, keys, _options(options)))
+        self._add(s.Rule(name, node_of(formula), value, hard, _nodes(per), s.Options(**_checked(options))))
         return self
 
     def gate(self, template: str, /, *by: Plain) -> ModelBuilder:
         """The evidence features of a template's gates."""
-        self._add(s.Gate(template, tuple(node_of(f) for f in by)))
+        self._add(s.Gate(template, _nodes(by)))
         return self
 
 
@@ -260,7 +256,7 @@ class Derivation:
         """By conditions, which must all hold; a name that is no binder says that there is one."""
         condition = joined(conditions)
         if condition is None:
-            raise UsageError(Diagnostic("E346", f"'{self._name}' is derived from nothing", hint="give a condition"))
+            raise refused(f"'{self._name}' is derived from nothing", "give a condition")
         return self._define(condition)
 
     def nearest(self, count: int, measure: Term) -> RelationHandle:
@@ -295,11 +291,8 @@ class TemplateHandle:
         return self
 
     def __repr__(self) -> str:
-        return (
-            format_text(declaration(self._template)).rstrip()
-            if self._template.over
-            else f"template {self._template.name}"
-        )
+        template = self._template
+        return format_text(declaration(template)).rstrip() if template.over else f"template {template.name}"
 
     def where(self, *conditions: Plain) -> TemplateHandle:
         """Conditions on the evidence, which must all hold, beside those given before."""
@@ -308,15 +301,15 @@ class TemplateHandle:
 
     def over(self, *terms: Plain, symmetric: bool = False) -> TemplateHandle:
         """Random terms, a weight for each of their joint states; or one formula."""
-        return self._with(over=tuple(node_of(t) for t in terms), symmetric=symmetric)
+        return self._with(over=_nodes(terms), symmetric=symmetric)
 
     def per(self, *keys: Plain) -> TemplateHandle:
         """Separate weights for each value of the keys."""
-        return self._with(per=tuple(node_of(k) for k in keys))
+        return self._with(per=_nodes(keys))
 
     def by(self, *features: Plain) -> TemplateHandle:
         """Evidence that the patterns are multiplied with."""
-        return self._with(by=tuple(node_of(f) for f in features))
+        return self._with(by=_nodes(features))
 
     def options(self, **options: Any) -> TemplateHandle:
         """`init=0.5`, `fixed=True`, `l1=0.1`, `l2=1.0`, `weights="shared"`."""
@@ -343,6 +336,10 @@ class TemplateHandle:
         return self.options(weights=name)
 
 
+def _nodes(terms: Iterable[Plain]) -> tuple[Expression, ...]:
+    return tuple(node_of(term) for term in terms)
+
+
 def _attribute(name: str, kind: Kind) -> s.AttributeDeclaration:
     if isinstance(kind, s.AttributeDeclaration):
         return replace(kind, name=name)
@@ -366,12 +363,8 @@ def _binders(things: Iterable[Thing]) -> tuple[s.Parameter, ...]:
     for thing in things:
         if not isinstance(thing, Thing):
             raise refused(f"{thing!r} is no binder", 'binders are names of things or values: a = Page("a")')
-        found.append(s.Parameter(thing._name, thing._sort))
+        found.append(s.Parameter(thing._name, thing._owner))
     return tuple(found)
-
-
-def _options(given: dict[str, Any]) -> s.Options:
-    return s.Options(**_checked(given))
 
 
 def _checked(given: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import datetime
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -20,6 +21,21 @@ from relcrf.model.functions import AGGREGATES, FUNCTIONS
 
 Plain: TypeAlias = "Term | str | bool | int | float | datetime.date"
 """What an operator takes: a term, or a value that stands for itself."""
+
+
+def _operator(made: Callable[..., e.Expression], symbol: str, *, is_reflected: bool = False) -> Any:
+    """Return the method of an operator between a term and another operand.
+
+    Args:
+        made: The constructor of the expression, from the symbol and both operands.
+        is_reflected: Whether the term is the right operand, as in `1 - p.length`.
+    """
+
+    def method(self: Term, other: Plain) -> Term:
+        operands = (node_of(other), self._node) if is_reflected else (self._node, node_of(other))
+        return Term(made(symbol, *operands))
+
+    return method
 
 
 class Term:
@@ -38,61 +54,28 @@ class Term:
 
     def __bool__(self) -> NoReturn:
         message = f"'{self!r}' is a part of a model and has no truth value in Python"
-        raise UsageError(Diagnostic("E346", message, hint="join conditions with & | ~ >>, and put each in brackets"))
+        raise refused(message, "join conditions with & | ~ >>, and put each in brackets")
 
-    def __eq__(self, other: Plain) -> Term:  # type: ignore[override]
-        return _compare("==", self, other)
-
-    def __ne__(self, other: Plain) -> Term:  # type: ignore[override]
-        return _compare("!=", self, other)
-
-    def __lt__(self, other: Plain) -> Term:
-        return _compare("<", self, other)
-
-    def __le__(self, other: Plain) -> Term:
-        return _compare("<=", self, other)
-
-    def __gt__(self, other: Plain) -> Term:
-        return _compare(">", self, other)
-
-    def __ge__(self, other: Plain) -> Term:
-        return _compare(">=", self, other)
-
-    def __and__(self, other: Plain) -> Term:
-        return _join("and", self, other)
-
-    def __or__(self, other: Plain) -> Term:
-        return _join("or", self, other)
-
-    def __rshift__(self, other: Plain) -> Term:
-        return _join("=>", self, other)
+    __eq__ = _operator(e.Comparison, "==")
+    __ne__ = _operator(e.Comparison, "!=")
+    __lt__ = _operator(e.Comparison, "<")
+    __le__ = _operator(e.Comparison, "<=")
+    __gt__ = _operator(e.Comparison, ">")
+    __ge__ = _operator(e.Comparison, ">=")
+    __and__ = _operator(e.Connective, "and")
+    __or__ = _operator(e.Connective, "or")
+    __rshift__ = _operator(e.Connective, "=>")
+    __add__ = _operator(e.Arithmetic, "+")
+    __sub__ = _operator(e.Arithmetic, "-")
+    __mul__ = _operator(e.Arithmetic, "*")
+    __truediv__ = _operator(e.Arithmetic, "/")
+    __radd__ = _operator(e.Arithmetic, "+", is_reflected=True)
+    __rsub__ = _operator(e.Arithmetic, "-", is_reflected=True)
+    __rmul__ = _operator(e.Arithmetic, "*", is_reflected=True)
+    __rtruediv__ = _operator(e.Arithmetic, "/", is_reflected=True)
 
     def __invert__(self) -> Term:
         return Term(e.Not(self._node))
-
-    def __add__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("+", self._node, node_of(other)))
-
-    def __sub__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("-", self._node, node_of(other)))
-
-    def __mul__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("*", self._node, node_of(other)))
-
-    def __truediv__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("/", self._node, node_of(other)))
-
-    def __radd__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("+", node_of(other), self._node))
-
-    def __rsub__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("-", node_of(other), self._node))
-
-    def __rmul__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("*", node_of(other), self._node))
-
-    def __rtruediv__(self, other: Plain) -> Term:
-        return Term(e.Arithmetic("/", node_of(other), self._node))
 
     def __neg__(self) -> Term:
         return Term(e.Negative(self._node))
@@ -102,23 +85,29 @@ class Term:
 
     def iff(self, other: Plain) -> Term:
         """`self <=> other`."""
-        return _join("<=>", self, other)
+        return Term(e.Connective("<=>", self._node, node_of(other)))
 
     def isin(self, bag: Term) -> Term:
         """`self in bag`: a value is in a bag, such as `w.isin(p.words)`."""
-        return Term(e.Member(self._node, _attribute(bag)))
+        if not isinstance(bag._node, e.Attribute):
+            raise refused(f"'{bag!r}' is not a bag", "write w.isin(p.words)")
+        return Term(e.Member(self._node, bag._node))
 
 
-class Thing(Term):
-    """A name for a thing of an entity, or for a value of a domain. Attributes of things are its attributes.
+class AttributedTerm(Term):
+    """A term with attributes: a thing of an entity, or a tuple of a relation.
 
     Args:
-        known: the attributes of the entity; none of a domain.
+        owner: The entity, domain or relation, for messages.
+        known: The attributes of the owner.
+        attribute: Makes the expression of an attribute.
     """
 
-    def __init__(self, name: str, sort: str, known: Iterable[str] = ()) -> None:
-        super().__init__(e.Name(name))
-        self._name, self._sort, self._known = name, sort, tuple(known)
+    def __init__(
+        self, node: e.Expression, owner: str, known: Iterable[str], attribute: Callable[[str], e.Expression]
+    ) -> None:
+        super().__init__(node)
+        self._owner, self._known, self._attribute = owner, tuple(known), attribute
 
     def __getattr__(self, name: str) -> Term:
         if name.startswith("_"):
@@ -126,33 +115,28 @@ class Thing(Term):
         return self[name]
 
     def __getitem__(self, name: str) -> Term:
-        """An attribute, also one that is called as a method of terms is."""
+        """Return an attribute, also one that is called as a method of terms is."""
         if name not in self._known:
-            message = f"unknown attribute '{name}' of {self._sort}"
-            known = f"{self._sort} has {listing(self._known)}" if self._known else f"{self._sort} has none"
-            raise UnknownAttribute(Diagnostic("E101", message, hint=suggestion(name, self._known) or known))
-        return Term(e.Attribute(self._name, name))
+            message = f"unknown attribute '{name}' of {self._owner}"
+            hint = suggestion(name, self._known) or f"{self._owner} has {listing(self._known) or 'none'}"
+            raise UnknownAttribute(Diagnostic("E101", message, hint=hint))
+        return Term(self._attribute(name))
+
+
+class Thing(AttributedTerm):
+    """A name for a thing of an entity, or for a value of a domain.
+
+    Args:
+        known: The attributes of the entity; a domain has none.
+    """
+
+    def __init__(self, name: str, sort: str, known: Iterable[str] = ()) -> None:
+        super().__init__(e.Name(name), sort, known, partial(e.Attribute, name))
+        self._name = name
 
 
 class UnknownAttribute(UsageError, AttributeError):
-    """A thing has no such attribute: at once, where Python asks for it."""
-
-
-class Tuple(Term):
-    """A tuple of a relation; attributes of the tuple are its attributes."""
-
-    def __init__(self, atom: e.Atom, known: Iterable[str] = ()) -> None:
-        super().__init__(atom)
-        self._atom, self._known = atom, tuple(known)
-
-    def __getattr__(self, name: str) -> Term:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name not in self._known:
-            message = f"unknown attribute '{name}' of {self._atom.relation}"
-            hint = suggestion(name, self._known) or f"it has {listing(self._known) or 'no attributes'}"
-            raise UnknownAttribute(Diagnostic("E101", message, hint=hint))
-        return Term(e.TupleAttribute(self._atom, name))
+    """An attribute that its owner does not have, or an unknown function; raised where Python reads it."""
 
 
 def node_of(value: Plain) -> e.Expression:
@@ -170,43 +154,23 @@ def node_of(value: Plain) -> e.Expression:
             return e.Text(value)
         case datetime.date():
             return e.Text(value.isoformat()[:10])
-        case numbers.Integral():
-            return _number(int(value))
         case numbers.Real() if math.isfinite(value):
-            return _number(float(value))
+            number = int(value) if isinstance(value, numbers.Integral) else float(value)
+            return e.Negative(e.Number(-number)) if number < 0 else e.Number(number)
         case numbers.Real():
             raise refused(f"{value} is no number of the language", "a condition on all numbers needs none")
     message = f"a {type(value).__name__} cannot stand in an expression"
     raise refused(message, "use terms, texts, numbers, dates and truth values")
 
 
-def _number(value: int | float) -> e.Expression:
-    return e.Negative(e.Number(-value)) if value < 0 else e.Number(value)
-
-
 def refused(message: str, hint: str) -> UsageError:
-    """That Python has said what stands for nothing in the language."""
+    """Return the error for Python code that has no meaning in the language."""
     return UsageError(Diagnostic("E346", message, hint=hint))
 
 
 def joined(terms: Iterable[Plain]) -> e.Expression | None:
     """Return the conjunction of some conditions; None of none."""
     return e.conjoined([node_of(term) for term in terms])
-
-
-def _compare(operator: str, left: Plain, right: Plain) -> Term:
-    return Term(e.Comparison(operator, node_of(left), node_of(right)))
-
-
-def _join(operator: str, left: Plain, right: Plain) -> Term:
-    return Term(e.Connective(operator, node_of(left), node_of(right)))
-
-
-def _attribute(bag: Term) -> e.Attribute:
-    node = bag._node
-    if not isinstance(node, e.Attribute):
-        raise UsageError(Diagnostic("E346", f"'{bag!r}' is no bag", hint="write w.isin(p.words)"))
-    return node
 
 
 class _Functions:
@@ -229,8 +193,7 @@ def _aggregate(name: str, terms: tuple[Plain, ...], where: Plain | None) -> Term
     if where is None:
         if not terms:
             raise refused(f"'{name}' needs a condition", f"write fn.{name}(..., where=Link(q, p))")
-        *terms_, where = terms
-        terms = tuple(terms_)
+        terms, where = terms[:-1], terms[-1]
     return Term(e.Aggregate(name, tuple(node_of(t) for t in terms), node_of(where)))
 
 

@@ -14,11 +14,12 @@ from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, over_budget, require
 from relcrf.grounding.lower import Facts, lower_derived
 from relcrf.grounding.nearest import nearest_neighbours
-from relcrf.grounding.plan import Plan
+from relcrf.grounding.plan import Exists, Figure, Plan, walk
+from relcrf.grounding.reads import relations_used
 from relcrf.language.recursion import is_recursive, layers
 from relcrf.model.choices import with_named_choices
-from relcrf.model.expressions import Atom, Attribute, Expression, Function, walk
-from relcrf.model.spec import Derived, ModelSpec, Nearest
+from relcrf.model.expressions import Attribute, Function
+from relcrf.model.spec import Derived, Nearest
 
 Progress = Callable[[str], None]
 
@@ -35,7 +36,7 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
         BudgetError: where one has more tuples than the budget.
     """
     facts = facts_of(bound)
-    used = used_relations(facts.spec)
+    used = relations_used(facts.spec)
     for layer in layers(facts.spec):
         if not used & {d.name for d in layer}:
             continue
@@ -50,28 +51,6 @@ def derive_all(bound: Bound, budget: int = DEFAULT_BUDGET, progress: Progress = 
             for plan in plans:
                 require(Degrees(bound), plan, budget, derived.name, derived.span)
             bound.connection.execute(sql.create_union(plans, relation_table(derived.name)))
-
-
-def used_relations(spec: ModelSpec) -> set[str]:
-    """The relations that templates and random relations speak of, and all that these are derived from."""
-    waiting: list[Expression] = [r.where for r in spec.random_relations if r.where is not None]
-    for template in spec.templates:
-        waiting += [
-            *template.over,
-            *template.per,
-            *template.by,
-            *([template.where] if template.where is not None else []),
-        ]
-    waiting += [feature for gate in spec.gates for feature in gate.by]
-    used: set[str] = set()
-    while waiting:
-        for node in walk(waiting.pop()):
-            if isinstance(node, Atom) and node.relation not in used:
-                used.add(node.relation)
-                derived = spec.relation(node.relation)
-                if isinstance(derived, Derived) and not isinstance(derived.definition, Nearest):
-                    waiting.append(derived.definition)
-    return used
 
 
 def _nearest(bound: Bound, derived: Derived, nearest: Nearest) -> None:
@@ -151,5 +130,6 @@ def _steps(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_fir
 
 
 def _hides_recursion(plan: Plan, tables: set[str]) -> bool:
-    """Whether a plan inside the filters reads one of these tables."""
-    return any(p is not plan and any(scan.table in tables for scan in p.scans) for p in plan.nested())
+    """Return True if a plan inside the filters reads one of these tables."""
+    inner = [node.plan for node in walk(plan.filters) if isinstance(node, Exists | Figure)]
+    return any(scan.table in tables for each in inner for scan in each.scans)

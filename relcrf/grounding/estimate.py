@@ -30,6 +30,7 @@ from relcrf.grounding.plan import (
     column_classes,
     columns_in,
     substituted,
+    walk,
 )
 
 DEFAULT_BUDGET = 100_000_000
@@ -143,7 +144,7 @@ def _divided(plan: Plan) -> tuple[list[Condition], list[Condition]]:
     between: list[Condition] = []
     for condition in plan.filters:
         aliases = {c.alias for c in columns_in(condition)}
-        has_plan = len(list(Plan((), filters=(condition,)).nested())) > 1
+        has_plan = any(isinstance(node, Plan) for node in walk(condition))
         (own if len(aliases) == 1 and not has_plan else between).append(condition)
     return own, between
 

@@ -6,7 +6,7 @@ runs (`estimate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
@@ -150,57 +150,54 @@ class Plan:
     outputs: tuple[tuple[str, Term, str], ...] = ()
     """Name, term, and type: `integer`, `bigint`, `double` or `text`."""
 
-    def nested(self) -> Iterator[Plan]:
-        """The plan and all plans inside its filters and outputs."""
-        yield self
-        for part in (*self.filters, *(term for _, term, _ in self.outputs)):
-            yield from _plans_in(part)
-
 
 def walk(node: Any) -> Iterator[Any]:
-    """A plan, condition or term and everything below it, parents first, also inside the plans in it."""
+    """Yield a plan, condition or term and everything below it, parents first, also inside the plans in it."""
     yield node
-    for part in node if isinstance(node, tuple) else _values(node):
+    for part in _parts(node):
         yield from walk(part)
 
 
+def columns_in(node: Any) -> set[Column]:
+    """Return all columns that a plan, condition or term names, also inside the plans in it."""
+    return {part for part in walk(node) if isinstance(part, Column)}
+
+
 def columns_around(node: Any) -> set[Column]:
-    """The columns that a plan, condition or term names and that no plan inside it scans."""
+    """Return the columns that a plan, condition or term names and that no plan inside it scans."""
     match node:
         case Column():
             return {node}
         case Figure(_, terms, plan):
             return columns_around(replace(plan, outputs=tuple(("", term, "") for term in terms)))
-    parts = node if isinstance(node, tuple) else _values(node)
-    found = set[Column]().union(*map(columns_around, parts))
+    found = set[Column]().union(*map(columns_around, _parts(node)))
     own = {scan.alias for scan in node.scans} if isinstance(node, Plan) else set()
     return {column for column in found if column.alias not in own}
 
 
+def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a plan, condition, term or tuple of them with everything directly inside it changed."""
+    if isinstance(node, tuple):
+        return tuple(map(change, node))
+    return replace(node, **{f.name: change(getattr(node, f.name)) for f in fields(node)}) if _is_node(node) else node
+
+
 def substituted(node: Any, columns: Mapping[Column, Column]) -> Any:
-    """A plan, condition or term with other columns in the places of some."""
+    """Return a plan, condition or term with other columns in the places of some."""
     if isinstance(node, Column):
         return columns.get(node, node)
+    return rebuilt(node, lambda part: substituted(part, columns))
+
+
+def _parts(node: Any) -> tuple[Any, ...]:
+    """Return what is directly inside a plan, condition, term or tuple of them; nothing for anything else."""
     if isinstance(node, tuple):
-        return tuple(substituted(each, columns) for each in node)
-    if not is_dataclass(node) or isinstance(node, type):
         return node
-    return replace(node, **{f.name: substituted(getattr(node, f.name), columns) for f in fields(node)})
+    return tuple(getattr(node, f.name) for f in fields(node)) if _is_node(node) else ()
 
 
-def _values(node: Any) -> list[Any]:
-    """What the fields of a node hold; nothing where it is none."""
-    return [getattr(node, f.name) for f in fields(node)] if is_dataclass(node) and not isinstance(node, type) else []
-
-
-def _plans_in(node: Any) -> Iterator[Plan]:
-    if isinstance(node, Exists | Figure):
-        yield from node.plan.nested()
-    for each in fields(node):
-        value = getattr(node, each.name)
-        for child in value if isinstance(value, tuple) else (value,):
-            if is_dataclass(child) and not isinstance(child, Plan):
-                yield from _plans_in(child)
+def _is_node(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
 
 
 def column_classes(plan: Plan) -> list[set[Column]]:
@@ -211,14 +208,3 @@ def column_classes(plan: Plan) -> list[set[Column]]:
         classes = [c for c in classes if c not in touching]
         classes.append({a, b}.union(*touching))
     return classes
-
-
-def columns_in(node: Any) -> set[Column]:
-    """All columns that a term or condition speaks of, those of plans inside it with them."""
-    if isinstance(node, Column):
-        return {node}
-    if isinstance(node, tuple):
-        return set().union(*map(columns_in, node)) if node else set()
-    if not is_dataclass(node) or isinstance(node, type):
-        return set()
-    return set().union(*(columns_in(getattr(node, f.name)) for f in fields(node)))

@@ -1,70 +1,65 @@
-"""What a template reads: the entities, relations, bags and domains behind it, and behind what it is derived from."""
+"""The declarations that a template reads: entities, relations, bags and domains, also of what it is derived from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from relcrf.model.expressions import Atom, Attribute, Expression, walk
-from relcrf.model.spec import (
-    AttributeDeclaration,
-    Derived,
-    ModelSpec,
-    Nearest,
-    Parameter,
-    RandomRelation,
-    Relation,
-    Template,
-)
+from relcrf.model.spec import AttributeDeclaration, Derived, ModelSpec, Nearest, RandomRelation, Relation, Template
 from relcrf.model.types import Bag, DomainType
 
 
 def tables_read(spec: ModelSpec, templates: Iterable[Template]) -> set[str]:
-    """Names of all declarations that some templates depend on; bags as `Entity.attribute`.
+    """Return the names of all declarations that some templates depend on; bags as `Entity.attribute`."""
+    templates = list(templates)
+    sorts = {parameter.sort for template in templates for parameter in template.parameters}
+    return sorts | _names_read(spec, [part for template in templates for part in _expressions(template)])
+
+
+def relations_used(spec: ModelSpec) -> set[str]:
+    """Return the names that `tables_read` returns for the whole model: templates, gates and random relations."""
+    read = [part for template in spec.templates for part in _expressions(template)]
+    read += [feature for gate in spec.gates for feature in gate.by]
+    return _names_read(spec, [*read, *(r.where for r in spec.random_relations if r.where is not None)])
+
+
+def _expressions(template: Template) -> list[Expression]:
+    where = [] if template.where is None else [template.where]
+    return [*template.over, *template.per, *template.by, *where]
+
+
+def _names_read(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
+    """Return the names of the declarations behind some expressions.
 
     An attribute is taken for that of every entity that has one of its name, so nothing is left out.
     """
     found: set[str] = set()
-    waiting: list[Expression] = []
-
-    def add_parameters(parameters: Iterable[Parameter]) -> None:
-        found.update(p.sort for p in parameters)
-
-    def add_attribute(owner: str, attribute: AttributeDeclaration) -> None:
-        found.add(owner)
-        if isinstance(attribute.type, Bag):
-            found.add(f"{owner}.{attribute.name}")
-        if isinstance(attribute.type, Bag | DomainType):
-            found.add(attribute.type.domain)
-
-    def add_relation(name: str) -> None:
-        if name in found:
-            return
-        found.add(name)
-        relation = spec.relation(name)
-        if relation is None:
-            return
-        add_parameters(relation.parameters)
-        if isinstance(relation, Relation):
-            for attribute in relation.attributes:
-                add_attribute(name, attribute)
-        elif isinstance(relation, RandomRelation):
-            found.update({relation.type.domain} if isinstance(relation.type, DomainType) else ())
-            waiting.extend([relation.where] if relation.where is not None else [])
-        elif isinstance(relation, Derived):
-            definition = relation.definition
-            waiting.append(definition.measure if isinstance(definition, Nearest) else definition)
-
-    for template in templates:
-        add_parameters(template.parameters)
-        waiting += [*template.over, *template.per, *template.by]
-        waiting += [template.where] if template.where is not None else []
+    waiting = list(expressions)
     while waiting:
         for node in walk(waiting.pop()):
-            if isinstance(node, Atom):
-                add_relation(node.relation)
-            elif isinstance(node, Attribute):
-                for entity in spec.entities:
-                    for attribute in entity.attributes:
-                        if attribute.name == node.attribute:
-                            add_attribute(entity.name, attribute)
+            if isinstance(node, Attribute):
+                owners = [(e.name, e.attribute(node.attribute)) for e in spec.entities]
+                found.update(*(_of_attribute(owner, declared) for owner, declared in owners if declared is not None))
+            elif isinstance(node, Atom) and node.relation not in found:
+                found.add(node.relation)
+                relation = spec.relation(node.relation)
+                found.update(parameter.sort for parameter in relation.parameters if relation is not None)
+                if isinstance(relation, Relation):
+                    found.update(*(_of_attribute(relation.name, declared) for declared in relation.attributes))
+                elif isinstance(relation, RandomRelation):
+                    found.update({relation.type.domain} if isinstance(relation.type, DomainType) else ())
+                    waiting += [] if relation.where is None else [relation.where]
+                elif isinstance(relation, Derived):
+                    definition = relation.definition
+                    waiting.append(definition.measure if isinstance(definition, Nearest) else definition)
     return found
+
+
+def _of_attribute(owner: str, attribute: AttributeDeclaration) -> set[str]:
+    """Return the names that an attribute adds: its owner, its bag and its domain."""
+    match attribute.type:
+        case Bag(domain):
+            return {owner, f"{owner}.{attribute.name}", domain}
+        case DomainType(domain):
+            return {owner, domain}
+    return {owner}

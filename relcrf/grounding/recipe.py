@@ -15,12 +15,13 @@ from relcrf.data.names import relation_table
 from relcrf.grounding import sql
 from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask
 from relcrf.grounding.collect import reads_one_bag
-from relcrf.grounding.derive import derive_all, used_relations
+from relcrf.grounding.derive import derive_all
 from relcrf.grounding.engines.duckdb import Statements
 from relcrf.grounding.engines.tables import tables_of
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.lower import Facts, lower_derived, lower_random, lower_template
 from relcrf.grounding.plan import Plan, Scan, walk
+from relcrf.grounding.reads import relations_used
 from relcrf.grounding.variables import make_random_relations
 from relcrf.language.recursion import is_recursive, layers
 from relcrf.model.spec import Nearest
@@ -57,7 +58,7 @@ class Recipe:
         named = {template.name: template for template in spec.templates if not template.is_candidate}
         pairs = [gate for gate in spec.gates if gate.template in named]
         gates = {g.template: GroundingTask(lower_template(named[g.template], facts, g), None, 0) for g in pairs}
-        used = used_relations(spec)
+        used = relations_used(spec)
         steps = [layer for layer in layers(spec) if used & {d.name for d in layer}]
         derived: dict[str, tuple[Plan, ...]] = {}
         for each in (d for layer in steps for d in layer):

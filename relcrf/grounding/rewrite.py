@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any
 
-from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in
-
-T = TypeVar("T")
+from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in, rebuilt
 
 
 def simplified(plan: Plan) -> Plan:
@@ -21,7 +19,7 @@ def simplified(plan: Plan) -> Plan:
         if name is None or len(plan.scans) == 1:
             continue
         own = Column(scan.alias, name)
-        if {c for c in _columns(plan) if c.alias == scan.alias} - {own}:
+        if {c for c in columns_in(plan) if c.alias == scan.alias} - {own}:
             continue
         members = next((m for m in column_classes(plan) if own in m), set())
         others = sorted((c for c in members if c.alias != scan.alias and _is_sure(plan, c)), key=str)
@@ -38,26 +36,12 @@ def _is_sure(plan: Plan, column: Column) -> bool:
     return column.name in ("vid", "code")
 
 
-def _columns(plan: Plan) -> set[Column]:
-    parts = (plan.equalities, plan.filters, plan.outputs, tuple(column for _, column in plan.bindings))
-    return columns_in(parts)
-
-
-def _without(node: T, scan: Scan, own: Column, other: Column) -> T:
-    """A plan, and all plans inside it, with another column in the place of a scan's only one."""
-
-    def rebuilt(node: Any) -> Any:
-        if node == own:
-            return other
-        if isinstance(node, tuple):
-            return tuple(rebuilt(each) for each in node)
-        if not is_dataclass(node) or isinstance(node, type):
-            return node
-        changed = replace(node, **{f.name: rebuilt(getattr(node, f.name)) for f in fields(node)})
-        if isinstance(changed, Plan):
-            scans = tuple(s for s in changed.scans if s.alias != scan.alias)
-            return replace(changed, scans=scans, equalities=tuple((a, b) for a, b in changed.equalities if a != b))
-        return changed
-
-    rewritten: T = rebuilt(node)
-    return rewritten
+def _without(node: Any, scan: Scan, own: Column, other: Column) -> Any:
+    """Return a plan, and all plans inside it, with another column in the place of a scan's only one."""
+    if node == own:
+        return other
+    changed = rebuilt(node, lambda part: _without(part, scan, own, other))
+    if isinstance(changed, Plan):
+        scans = tuple(s for s in changed.scans if s.alias != scan.alias)
+        return replace(changed, scans=scans, equalities=tuple((a, b) for a, b in changed.equalities if a != b))
+    return changed

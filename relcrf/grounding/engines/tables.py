@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import duckdb
 
 from relcrf.data.dataset import quoted
-from relcrf.grounding.plan import Column, Figure, Looked, Plan, Scan, walk
+from relcrf.grounding.plan import Column, Figure, Looked, Plan, Scan, rebuilt, walk
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,4 @@ def _renamed(node: Any, tables: Mapping[str, PlainTable], scans: Mapping[str, Pl
             inside = {**scans, **{scan.alias: tables[scan.table] for scan in node.plan.scans}}
             terms = _renamed(node.terms, tables, inside)
             return Figure(node.function, terms, _renamed(node.plan, tables, scans))
-        case tuple():
-            return tuple(_renamed(each, tables, scans) for each in node)
-    if not is_dataclass(node) or isinstance(node, type):
-        return node
-    return replace(node, **{f.name: _renamed(getattr(node, f.name), tables, scans) for f in fields(node)})
+    return rebuilt(node, lambda part: _renamed(part, tables, scans))

@@ -18,9 +18,8 @@ from relcrf.errors import BudgetError
 from relcrf.execution.memory import LEARNING, WORK, available
 from relcrf.graph.candidates import BYTES_OF_A_CELL
 from relcrf.grounding.ground import prepare
-from relcrf.grounding.preview import TemplatePlan
+from relcrf.grounding.preview import TemplatePlan, budget_errors
 from relcrf.grounding.preview import plan as plan_templates
-from relcrf.grounding.refusals import refusals
 
 
 def check(
@@ -73,7 +72,7 @@ def plan(
         prepare(bound, tables.budget, watch.grounding)
         watch.phase("counting")
         rows = plan_templates(bound, tables.budget, exactly=exact)
-        over = refusals(bound, rows, tables.budget)
+        over = budget_errors(bound, rows, tables.budget)
     if as_json and not over:
         print_json({"templates": {row.name: asdict(row) | {"held": row.held} for row in rows}})
         return

@@ -399,9 +399,7 @@ class _Lowering:
             case Connective("=>", left, right):
                 return Combine("or", (Combine("not", (self.condition(left),)), self.condition(right)))
             case Connective("<=>", left, right):
-                both = Combine("and", (self.condition(left), self.condition(right)))
-                neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
-                return Combine("or", (both, neither))
+                return self._equivalence(left, right)
             case Connective("and") if self._unbound(node):
                 # One thing must fulfil the whole conjunction, so that it becomes one EXISTS and not several.
                 return self._exists(node)
@@ -413,9 +411,7 @@ class _Lowering:
                 return self._exists(node)
             case Comparison(operator, left, right):
                 if self._is_equivalence(node):
-                    both = Combine("and", (self.condition(left), self.condition(right)))
-                    neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
-                    equal = Combine("or", (both, neither))
+                    equal = self._equivalence(left, right)
                     return equal if operator == "==" else Combine("not", (equal,))
                 if operator not in ("==", "!=") and (domain := self._open_domain(node)):
                     return Compare(operator, self._text(left, domain), self._text(right, domain))
@@ -423,6 +419,11 @@ class _Lowering:
             case Aggregate("exists"):
                 return Exists(self._inside(node).subplan())
         return Holds(self.term(node))
+
+    def _equivalence(self, left: Expression, right: Expression) -> Condition:
+        both = Combine("and", (self.condition(left), self.condition(right)))
+        neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
+        return Combine("or", (both, neither))
 
     def _open_domain(self, node: Comparison) -> str | None:
         """The open domain whose values a comparison orders."""

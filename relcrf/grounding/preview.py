@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.data.bound import Bound, telling_failures
-from relcrf.errors import UsageError
+from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
-from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, multiplying, within
+from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, multiplying, over_budget, within
 from relcrf.grounding.groups import joint_bytes, unary_bytes
 from relcrf.grounding.hubs import hub_text, worst_hub
 from relcrf.grounding.keys import count_keys, known_values
@@ -74,6 +75,21 @@ def plan(bound: Bound, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -
         _plan_one(degrees, one, repeated, _size(degrees, one, budget, exactly=exactly), sharing[one.template.weights])
         for one, repeated in lowered
     ]
+
+
+@telling_failures
+def budget_errors(bound: Bound, plans: Sequence[TemplatePlan], budget: int) -> list[Diagnostic]:
+    """Return the error of each template that grounding would reject; candidates are not grounded and may be larger."""
+    facts, degrees = facts_of(bound), Degrees(bound)
+    over = {row.name: row for row in plans if row.held > budget and not row.is_candidate}
+    found = []
+    for template in facts.spec.templates:
+        if template.name in over:
+            row = over[template.name]
+            lowered, _ = on_one_row(bound, facts, lower_template(template, facts))
+            size = Size(row.held, row.is_exact, row.held)
+            found.append(over_budget(degrees, lowered.plan, size, budget, row.name, template.span))
+    return found
 
 
 def _size(degrees: Degrees, lowered: LoweredTemplate, budget: int, *, exactly: bool) -> Size:

@@ -43,7 +43,8 @@ def _names_read(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
             elif isinstance(node, Atom) and node.relation not in found:
                 found.add(node.relation)
                 relation = spec.relation(node.relation)
-                found.update(parameter.sort for parameter in relation.parameters if relation is not None)
+                assert relation is not None
+                found.update(parameter.sort for parameter in relation.parameters)
                 if isinstance(relation, Relation):
                     found.update(*(_of_attribute(relation.name, declared) for declared in relation.attributes))
                 elif isinstance(relation, RandomRelation):

@@ -30,7 +30,6 @@ from relcrf.model.spec import (
     AttributeDeclaration,
     Domain,
     Entity,
-    EnumeratedDomain,
     ModelSpec,
     OpenDomain,
     RandomRelation,
@@ -88,10 +87,26 @@ class _Binder(BagCoding):
 
     def _domain(self, domain: Domain) -> None:
         name = quoted(domain_table(domain.name))
-        if not isinstance(domain, OpenDomain):
+        if isinstance(domain, RangeDomain):
             self.bound.domains[domain.name] = domain.values
-            self._closed_domain(domain, name)
+            size = domain.high - domain.low + 1
+            columns = f"i::INTEGER AS code, (i + {domain.low})::VARCHAR AS value"
+            self._sql(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM range({size}) AS t(i)")
             return
+        known = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, OpenDomain) else domain.values
+        self._sql(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
+        if known:
+            codes = np.arange(len(known), dtype=np.int32)
+            self.connection.register("known_values", {"code": codes, "value": np.asarray(known, dtype=object)})
+            self._sql(f"INSERT INTO {name} SELECT code, value FROM known_values")
+            self.connection.unregister("known_values")
+        if isinstance(domain, OpenDomain):
+            self._add_found_values(domain, name, len(known))
+            known = tuple(str(value) for (value,) in self._sql(f"SELECT value FROM {name} ORDER BY code"))
+        self.bound.domains[domain.name] = known
+
+    def _add_found_values(self, domain: OpenDomain, name: str, n_known: int) -> None:
+        """Add the values of an open domain that the data has to its table, in the order of their texts."""
         spellings = []
         for number, (table, column) in enumerate(self._columns_of(domain.name)):
             # Cells are made distinct as they are, and cleaned after that: there are few, and cleaning is slow.
@@ -105,36 +120,15 @@ class _Binder(BagCoding):
                 )
                 self.spellings[domain.name, table.place, column] = spelling
                 spellings.append(spelling)
-        known = tuple(self.vocabulary.get(domain.name, ()))
         scans = [f"SELECT DISTINCT value FROM {quoted(spelling)}" for spelling in spellings]
         found = " UNION ".join(scans) if scans else "SELECT NULL::VARCHAR AS value"
-        self._sql(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
-        if known:
-            codes = np.arange(len(known), dtype=np.int32)
-            self.connection.register("known_values", {"code": codes, "value": np.asarray(known, dtype=object)})
-            self._sql(f"INSERT INTO {name} SELECT code, value FROM known_values")
-            self.connection.unregister("known_values")
         self._sql(
-            f"INSERT INTO {name} SELECT {len(known)} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
+            f"INSERT INTO {name} SELECT {n_known} + row_number() OVER (ORDER BY value) - 1, value FROM ({found}) "
             f"WHERE value IS NOT NULL AND value NOT IN (SELECT value FROM {name})"
         )
         for spelling in spellings:
             coded = f"SELECT s.cell, d.code FROM {quoted(spelling)} AS s JOIN {name} AS d ON d.value = s.value"
             self._sql(f"CREATE OR REPLACE TABLE {quoted(spelling)} AS {coded}")
-        values = self._sql(f"SELECT value FROM {name} ORDER BY code")
-        self.bound.domains[domain.name] = tuple(str(row[0]) for row in values)
-
-    def _closed_domain(self, domain: RangeDomain | EnumeratedDomain, name: str) -> None:
-        if isinstance(domain, RangeDomain):
-            size = domain.high - domain.low + 1
-            columns = f"i::INTEGER AS code, (i + {domain.low})::VARCHAR AS value"
-            self._sql(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM range({size}) AS t(i)")
-            return
-        codes = np.arange(len(domain.values), dtype=np.int32)
-        values = np.asarray(domain.values, dtype=object)
-        self.connection.register("known_values", {"code": codes, "value": values})
-        self._sql(f"CREATE OR REPLACE TABLE {name} AS SELECT code, value FROM known_values")
-        self.connection.unregister("known_values")
 
     def _columns_of(self, domain: str) -> list[tuple[RawTable, str]]:
         """Every column that holds values of a domain."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import Dataset, RawTable
 from relcrf.data.store import reading
-
-BLOCK = 1 << 20
 
 
 def content_of(bound: Bound, place: str) -> str:
@@ -24,17 +23,13 @@ def content_of(bound: Bound, place: str) -> str:
     if place not in known:
         table = next(t for t in bound.dataset.tables.values() if t.place == place)
         path = Path(place)
-        rows = _hash_of_file(path) if path.is_file() else hash_of_rows(bound.dataset, table)
+        if path.is_file():
+            with path.open("rb") as file:
+                rows = hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
+        else:
+            rows = hash_of_rows(bound.dataset, table)
         known[place] = json.dumps([table.columns, table.types, rows])
     return known[place]
-
-
-def _hash_of_file(path: Path) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def hash_of_rows(dataset: Dataset, table: RawTable) -> str:

@@ -24,7 +24,7 @@ from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_serve
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
 from relcrf.data.splits import SplitPlan
-from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, too_little_memory
+from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, too_little_memory, unreadable
 from relcrf.data.store import quoted as quoted
 from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
@@ -137,20 +137,18 @@ class Dataset:
         named = self._named(path)
         if not named:
             return None
-        place = DataPlace(str(path))
         if not _is_text(str(path.absolute())):
-            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, "its name is no UTF-8 text; rename it"))
+            raise unreadable(str(path), "its name is not UTF-8 text; rename it")
         try:
             self._stamps[path.absolute()] = _stamp(path)
             for reader, suffix in named:
                 if reader.accepts(path):
                     return list(reader.tables(path, path.name[: -len(suffix)], self.store))
         except duckdb.Error as error:
-            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
+            raise unreadable(str(path), notes=(first_line(error),)) from None
         except OSError as error:
-            notes = (error.strerror or str(error),)
-            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=notes)) from None
-        raise DataError(Diagnostic("E204", f"{path} cannot be read", place, "it is not what its ending says"))
+            raise unreadable(str(path), notes=(error.strerror or str(error),)) from None
+        raise unreadable(str(path), "it is not what its ending says")
 
     def _add_path(self, path: Path) -> None:
         if path.is_dir():
@@ -266,8 +264,7 @@ class Dataset:
         except duckdb.OutOfMemoryException as error:
             raise too_little_memory(error) from None
         except duckdb.Error as error:
-            message = f"{found.place} cannot be read"
-            raise DataError(Diagnostic("E204", message, DataPlace(found.place), notes=(first_line(error),))) from None
+            raise unreadable(found.place, notes=(first_line(error),)) from None
         if folded(found.name) in self.tables:
             other = self.tables[folded(found.name)]
             message = f"two tables answer to the name '{found.name}': {other.place} and {found.place}"

@@ -109,7 +109,6 @@ class TableEntry:
 class Manifest:
     """A manifest as it was read; without tables, the dataset has those of the folder."""
 
-    path: Path
     tables: tuple[TableEntry, ...]
     split: SplitPlan | None
 
@@ -166,21 +165,15 @@ class _Reader:
         entries = []
         for name, entry in tables.items() if isinstance(tables, dict) else ():
             if not isinstance(entry, dict):
-                self._wrong(
-                    f"a table is a TOML table: [tables.{name}]",
-                    f'write [tables.{name}] and file = "..."',
-                    "tables",
-                    name,
-                )
-            else:
-                found = self._table(name, entry)
-                if found is not None:
-                    entries.append(found)
+                message = f"a table is a TOML table: [tables.{name}]"
+                self._wrong(message, f'write [tables.{name}] and file = "..."', "tables", name)
+            elif (found := self._table(name, entry)) is not None:
+                entries.append(found)
         split = self.content.get("split")
         plan = self._split(split) if isinstance(split, dict) else None
         if self.problems:
             raise DataError(self.problems)
-        return Manifest(self.path, tuple(entries), plan)
+        return Manifest(tuple(entries), plan)
 
     def _wrong(self, message: str, hint: str | None, *path: str, code: str = "E232") -> None:
         self.problems.append(Diagnostic(code, message, self.places.of(*path), hint))
@@ -208,33 +201,18 @@ class _Reader:
         columns = entry.get("columns", {})
         for column, own in columns.items():
             if not isinstance(own, str):
-                self._wrong(
-                    f"'{column}' is a text, not {_shown(own)}",
-                    'write { model_name = "file_name" }',
-                    *path,
-                    "columns",
-                    column,
-                )
+                message = f"'{column}' is a text, not {_shown(own)}"
+                self._wrong(message, 'write { model_name = "file_name" }', *path, "columns", column)
                 return None
         twice = [c for c in columns if sum(folded(c) == folded(other) for other in columns) > 1]
         if twice:
-            self._wrong(
-                f"two columns are called '{twice[0]}'",
-                "names are compared without case and underscores",
-                *path,
-                "columns",
-            )
+            hint = "names are compared without case and underscores"
+            self._wrong(f"two columns are called '{twice[0]}'", hint, *path, "columns")
         if source is None or twice:
             return None
         key = next(k for k in _SOURCES if k in entry)
-        return TableEntry(
-            name,
-            source,
-            columns,
-            entry.get("open", False),
-            self.places.of(*path, key),
-            self.places.of(*path, "columns"),
-        )
+        source_place, columns_place = self.places.of(*path, key), self.places.of(*path, "columns")
+        return TableEntry(name, source, columns, entry.get("open", False), source_place, columns_place)
 
     def _source(
         self, name: str, entry: Mapping[str, Any]
@@ -305,12 +283,14 @@ class _Reader:
         if problem:
             self._wrong(problem, None, "split", kind)
             return None
-        seed = split.get("seed", 0)
-        if kind == "column":
-            return SplitPlan(kind, column=split["column"], hold=tuple(hold))
-        if kind == "folds":
-            return SplitPlan(kind, folds=split["folds"], seed=seed, hold=tuple(hold))
-        return SplitPlan(kind, fraction=float(split["hide"]), seed=seed)
+        return SplitPlan(
+            kind,
+            column=split.get("column", ""),
+            folds=split.get("folds"),
+            fraction=float(split.get("hide", 0.0)),
+            seed=split.get("seed", 0),
+            hold=tuple(hold),
+        )
 
 
 def _real(path: Path) -> Path:

@@ -11,8 +11,8 @@ from sqlglot import errors, expressions
 
 from relcrf.data.manifest import QueryEntry
 from relcrf.data.readers.base import Found
-from relcrf.data.store import Store, first_line, literal, quoted
-from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
+from relcrf.data.store import Store, first_line, literal, quoted, unreadable
+from relcrf.errors import DataError, Diagnostic, listing, suggestion
 
 
 def run_queries(queries: Sequence[QueryEntry], given: Sequence[Found], store: Store) -> list[Found]:
@@ -34,7 +34,7 @@ def run_queries(queries: Sequence[QueryEntry], given: Sequence[Found], store: St
         query = named[cycle[0]]
         message = f"the tables {listing(sorted(set(cycle)))} are made of each other"
         raise _refused(query, message, "a table is made of tables that are there before it") from None
-    file, spill, box = store.folder() / "tables.duckdb", store.folder(), store.new_name("box")
+    file, box = store.folder() / "tables.duckdb", store.new_name("box")
     attach = f"ATTACH {literal(str(file))} AS {box}"
     store.connection.execute(attach)
     for name in sorted(set().union(*needs.values()) & tables.keys()):
@@ -42,18 +42,9 @@ def run_queries(queries: Sequence[QueryEntry], given: Sequence[Found], store: St
         try:
             store.connection.execute(f"CREATE TABLE {box}.main.{quoted(found.name)} AS SELECT * FROM {found.scan}")
         except duckdb.Error as error:
-            place = DataPlace(found.place)
-            notes = (first_line(error),)
-            raise DataError(Diagnostic("E204", f"{found.place} cannot be read", place, notes=notes)) from None
+            raise unreadable(found.place, notes=(first_line(error),)) from None
     store.connection.execute(f"DETACH {box}")
-    config: dict[str, str | bool | int | float | list[str]] = {
-        "memory_limit": store.memory,
-        "temp_directory": str(spill),  # DuckDB may always read this folder: it holds nothing else
-        "autoinstall_known_extensions": False,
-        "autoload_known_extensions": False,
-        "python_enable_replacements": False,
-    }
-    with duckdb.connect(str(file), config=config) as connection:
+    with store.new_database(file) as connection:
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
         for name in order:

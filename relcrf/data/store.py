@@ -84,6 +84,15 @@ def too_little_memory(error: duckdb.OutOfMemoryException) -> UsageError:
     return UsageError(Diagnostic("E315", message, hint=hint, notes=(first_line(error),)))
 
 
+def unreadable(place: str, hint: str | None = None, notes: tuple[str, ...] = ()) -> DataError:
+    """Return the error of a file or table that cannot be read (E204).
+
+    Args:
+        place: of the table, as messages call it.
+    """
+    return DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), hint, notes))
+
+
 _NOT_OF_FILES = (
     duckdb.BinderException,
     duckdb.CatalogException,
@@ -117,7 +126,7 @@ def reading(place: str) -> Iterator[None]:
         if isinstance(error, _NOT_OF_FILES) or "Query interrupted" in str(error):
             raise
         notes = tuple(line for line in str(error).splitlines() if line.strip())[:3]
-        raise DataError(Diagnostic("E204", f"{place} cannot be read", DataPlace(place), notes=notes)) from None
+        raise unreadable(place, notes=notes) from None
 
 
 FULL = "No space left on device"
@@ -153,15 +162,8 @@ class Store:
         self._root = Path(tempfile.mkdtemp(prefix="relcrf-")).resolve()
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
         self._numbers = count(1)
-        config: dict[str, str | bool | int | float | list[str]] = {
-            "memory_limit": self.memory,
-            "temp_directory": str(self.folder()),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "python_enable_replacements": False,
-        }
         try:
-            self.connection = duckdb.connect(str(self.folder() / "tables.duckdb"), config=config)
+            self.connection = self.new_database(self.folder() / "tables.duckdb")
         except duckdb.Error as error:
             message = f"'{memory}' of memory cannot be given to DuckDB"
             raise UsageError(
@@ -189,6 +191,17 @@ class Store:
         folder = self._root / self.new_name("folder")
         folder.mkdir()
         return folder
+
+    def new_database(self, path: Path) -> duckdb.DuckDBPyConnection:
+        """Open a database with the store's memory and an empty temporary folder; it loads no extension."""
+        config: dict[str, str | bool | int | float | list[str]] = {
+            "memory_limit": self.memory,
+            "temp_directory": str(self.folder()),  # DuckDB may always read this folder: it holds nothing else
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "python_enable_replacements": False,
+        }
+        return duckdb.connect(str(path), config=config)
 
     def file(self, path: Path) -> str:
         """A SQL literal that DuckDB takes for the name of this file, and of no other: it would open `http://...` on the network,

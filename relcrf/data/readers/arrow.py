@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 
 from relcrf.data.extras import require
 from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.store import Store, first_line
-from relcrf.errors import DataError, DataPlace, Diagnostic
+from relcrf.data.store import Store, first_line, unreadable
 
 _FILE = b"ARROW1"
 """How the file form begins; a stream begins otherwise."""
@@ -38,8 +37,7 @@ class ArrowReader(AbstractReader):
                     batches = (_require_whole(batch) for batch in stream)
                     scan = store.keep_frame(pyarrow.RecordBatchReader.from_batches(stream.schema, batches))
         except (pyarrow.ArrowException, OSError) as error:
-            place = DataPlace(str(path))
-            raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
+            raise unreadable(str(path), notes=(first_line(error),)) from None
         yield Found(name, str(path), scan)
 
 

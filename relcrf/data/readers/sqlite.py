@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from relcrf.data.readers.base import AbstractReader, Found
-from relcrf.data.store import BATCH, Store, first_line, quoted
+from relcrf.data.store import BATCH, Store, first_line, quoted, unreadable
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 
 MAGIC = b"SQLite format 3\x00"
@@ -34,7 +34,6 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[Fo
     Raises:
         DataError: where it is damaged or none, or has no such table.
     """
-    place = DataPlace(str(path))
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as database:
             # A view of a strange file runs no functions but those that are harmless.
@@ -46,11 +45,11 @@ def read_database(path: Path, store: Store, table: str | None = None) -> list[Fo
             names = [row[0] for row in listed]
             if table is not None and table not in names:
                 hint = suggestion(table, names) or f"it has {listing(names)}"
-                raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", place, hint))
+                raise DataError(Diagnostic("E235", f"'{path}' has no table '{table}'", DataPlace(str(path)), hint))
             chosen = names if table is None else [table]
             return [Found(t, f"{path}, table '{t}'", _copy(database, t, store)) for t in chosen]
     except (sqlite3.Error, UnicodeDecodeError) as error:  # a message may name what is no text
-        raise DataError(Diagnostic("E204", f"{path} cannot be read", place, notes=(first_line(error),))) from None
+        raise unreadable(str(path), notes=(first_line(error),)) from None
 
 
 def _copy(database: sqlite3.Connection, table: str, store: Store) -> str:

@@ -28,8 +28,8 @@ from relcrf.columns.growing import DAMAGED, open_column
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
 from relcrf.files import locked, move_aside, put_in_place, remove_folder, remove_unfinished, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
-from relcrf.grounding.blocks import TemplateInfo
-from relcrf.grounding.keys import KeyDictionary
+from relcrf.grounding.blocks import TemplateInfo, whole_number_of
+from relcrf.grounding.keys import texts_of
 from relcrf.language.check import require_valid
 from relcrf.language.parse import parse
 from relcrf.language.render import model_text
@@ -168,11 +168,11 @@ def save(
     }
     dictionaries: dict[str, Any] = {
         "domains": dict(learned.vocabulary),
-        "keys": {t.name: _plain_keys(t) for t in learned.templates},
+        "keys": dict(zip((t.name for t in learned.templates), _plain_keys(learned.templates), strict=True)),
     }
     if learned.gates is not None:
         run["gates"] = _plain_meaning(learned.gates)
-        dictionaries["gate_keys"] = [_plain_keys(t) for t in learned.gates.templates]
+        dictionaries["gate_keys"] = _plain_keys(learned.gates.templates)
     write_text(partial / "model.rcrf", model_text(learned.spec))
     write_text(partial / "dictionaries.json", json.dumps(dictionaries, ensure_ascii=False))
     for name, vector in learned.vectors.items():
@@ -214,13 +214,13 @@ def load(folder: Path) -> LearnedModel:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
-        (backend,) = _texts([run["backend"]])
+        (backend,) = texts_of([run["backend"]])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
     with _reading(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         meaning = _meaning(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        vocabulary = {name: _texts(values) for name, values in dictionaries["domains"].items()}
+        vocabulary = {name: texts_of(values) for name, values in dictionaries["domains"].items()}
         sizes = dict.fromkeys(("weights", *run["vectors"]), meaning.layout.size)
         if gates is not None:
             sizes["gates"] = gates.layout.size
@@ -387,15 +387,12 @@ def _histograms(path: Path) -> dict[str, dict[str, Histogram]]:
 def _plain_meaning(meaning: Meaning) -> dict[str, Any]:
     return {
         "blocks": [asdict(block) for block in meaning.layout.blocks],
-        "templates": [
-            {"name": t.name, "features": t.features, "patterns": t.patterns, "bindings": t.bindings}
-            for t in meaning.templates
-        ],
+        "templates": [template.as_plain() for template in meaning.templates],
     }
 
 
-def _plain_keys(info: TemplateInfo) -> dict[str, Any] | None:
-    return {"domain": info.keys.domain, "values": info.keys.values} if info.keys else None
+def _plain_keys(templates: Sequence[TemplateInfo]) -> list[dict[str, Any] | None]:
+    return [None if template.keys is None else template.keys.as_plain() for template in templates]
 
 
 def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None]) -> Meaning:
@@ -406,31 +403,13 @@ def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None])
     """
     for block in facts["blocks"]:
         for size in ("n_features", "n_patterns"):
-            _whole(block[size])
+            whole_number_of(block[size])
     layout = WeightLayout(tuple(WeightBlock(**block) for block in facts["blocks"]))
-    templates = tuple(_template(template, own) for template, own in zip(facts["templates"], keys, strict=True))
+    templates = tuple(
+        TemplateInfo.of_plain(template, own) for template, own in zip(facts["templates"], keys, strict=True)
+    )
     for info, block in zip(templates, layout.blocks, strict=True):
         n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
         if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):
             raise ValueError(f"{n_features} features of '{info.name}' instead of {block.n_features}")
     return Meaning(layout, templates)
-
-
-def _template(facts: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:
-    dictionary = KeyDictionary(keys["domain"], tuple(_texts(v) for v in keys["values"])) if keys else None
-    return TemplateInfo(
-        facts["name"], _texts(facts["features"]), _texts(facts["patterns"]), dictionary, _whole(facts["bindings"])
-    )
-
-
-def _whole(value: Any) -> int:
-    if type(value) is not int:  # and no truth value
-        raise TypeError(f"{value!r} instead of a whole number")
-    return value
-
-
-def _texts(values: Sequence[Any]) -> tuple[str, ...]:
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"{value!r} instead of a text")
-    return tuple(values)

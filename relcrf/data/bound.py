@@ -77,6 +77,17 @@ class Bound:
             cursor.register(table, columns)
         return cursor
 
+    def size(self, sort: str) -> int:
+        """Return the number of things of an entity, or of values of a domain."""
+        return self.sizes[sort] if sort in self.sizes else len(self.domains[sort])
+
+    def count_rows(self, table: str) -> int:
+        """Return the number of rows of a coded table."""
+        if table in self.given:
+            return len(next(iter(self.given[table].values())))
+        ((n,),) = self.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchall()
+        return int(n)
+
     def keys(self, entity: str) -> np.ndarray:
         """The keys of an entity's things as text, shape (n,), in the order of their vids."""
         rows = self.connection.execute(

@@ -138,8 +138,7 @@ def _fields(bound: Bound, coded: CodedKeys, counts: Sequence[int], hidden: Seque
         kind = lowered.scope.type_of(part)
         fields.append(Whole(name, -1, 2 if isinstance(kind, Bool) else len(values_of(bound, kind))))
     fields += [Single(name) if lowered.keys else Double(name) for name in lowered.features]
-    sizes = [bound.sizes[sort] if sort in bound.sizes else len(bound.domains[sort]) for sort in hidden]
-    fields += [Whole(f"b{k}", 0, size) for k, size in enumerate(sizes)]
+    fields += [Whole(f"b{k}", 0, bound.size(sort)) for k, sort in enumerate(hidden)]
     # The gate's are the last, so that the factors have the same order without them.
     if lowered.gate is not None and lowered.gate.bag is not None:
         size = bound.sizes[lowered.scope.sorts[lowered.gate.bag.binder]]

@@ -56,7 +56,7 @@ class Degrees:
             hanging: for some columns of the scan, the rows that hang on each value.
         """
         if not conditions and not hanging:
-            return self.of(scan.table, key.name) if key is not None else np.array([self._rows(scan.table)])
+            return self.of(scan.table, key.name) if key is not None else np.array([self.bound.count_rows(scan.table)])
         if not conditions and key is None and len(hanging) == 1:
             ((column, vector),) = hanging.items()
             return np.array([_dot(self.of(scan.table, column.name), vector)])
@@ -70,12 +70,6 @@ class Degrees:
         rows = f"SELECT {selected} FROM {quoted(scan.table)} AS {quoted(scan.alias)}{where}"
         vectors = {column.name: vector for column, vector in hanging.items()}
         return self._sum(rows, tuple(names) or ("one",), vectors, key.name if key is not None else None)
-
-    def _rows(self, table: str) -> int:
-        if table in self.bound.given:
-            return len(next(iter(self.bound.given[table].values())))
-        ((n,),) = self.bound.connection.execute(f"SELECT count(*) FROM {quoted(table)}").fetchall()
-        return int(n)
 
     def _sum(
         self, query: str, names: tuple[str, ...], below: Mapping[str, np.ndarray], key: str | None = "k"

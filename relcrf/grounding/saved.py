@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -31,7 +31,6 @@ from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.files import ColumnWriter, read_group
 from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.blocks import GroundBlock, TemplateInfo
-from relcrf.grounding.keys import KeyDictionary
 from relcrf.grounding.reads import tables_read
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import declaration
@@ -156,10 +155,10 @@ def _lock_of(folder: Path) -> Path:
 
 def _write(block: GroundBlock, folder: Path) -> None:
     """Writes what of a block is not there yet, and its description."""
-    columns = ColumnWriter(folder)
+    columns, keys = ColumnWriter(folder), block.info.keys
     described_block = {
         "weights": asdict(block.weights),
-        "info": _described(block.info),
+        "info": {**block.info.as_plain(), "keys": None if keys is None else keys.as_plain()},
         "groups": [columns.group(group) for group in block.groups],
         "group_names": block.group_names,
         "bindings": dict(block.bindings),
@@ -176,25 +175,10 @@ def _read(folder: Path) -> GroundBlock:
     weights = WeightBlock(**facts["weights"])
     return GroundBlock(
         weights,
-        _info(facts["info"]),
+        TemplateInfo.of_plain(facts["info"], facts["info"]["keys"]),
         tuple(_group(folder, group, weights) for group in facts["groups"]),
         tuple(facts["group_names"]),
         facts["bindings"],
-    )
-
-
-def _described(info: TemplateInfo) -> dict[str, Any]:
-    """What `_info` reads."""
-    keys = {"domain": info.keys.domain, "values": info.keys.values} if info.keys else None
-    names = {"name": info.name, "features": info.features, "patterns": info.patterns}
-    return {**names, "keys": keys, "bindings": info.bindings}
-
-
-def _info(facts: Mapping[str, Any]) -> TemplateInfo:
-    keys = facts["keys"]
-    dictionary = KeyDictionary(keys["domain"], _tuples(keys["values"])) if keys else None
-    return TemplateInfo(
-        facts["name"], tuple(facts["features"]), tuple(facts["patterns"]), dictionary, facts["bindings"]
     )
 
 
@@ -207,7 +191,3 @@ def _group(folder: Path, facts: Mapping[str, Any], weights: WeightBlock) -> Fact
     if (group.features.n_features, group.n_patterns) != (weights.n_features, weights.n_patterns):
         raise ValueError("a group of factors does not fit its weights")
     return group
-
-
-def _tuples(values: Iterable[Iterable[str]]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(value) for value in values)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from relcrf.columns.offsets import offsets
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.names import listed_table, relation_table
@@ -16,7 +17,7 @@ from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.estimate import require
 from relcrf.grounding.lower import Facts, lower_random
 from relcrf.model.spec import RandomRelation
-from relcrf.model.types import AttributeType, Bool, ValueType
+from relcrf.model.types import Bool, ValueType
 
 BOOL_VALUES = ("false", "true")
 
@@ -82,16 +83,11 @@ def make_random_relations(bound: Bound, facts: Facts, budget: int) -> None:
             f"CREATE OR REPLACE TABLE {table} AS SELECT {numbered}, {', '.join(f'r.{a}' for a in names)}, {state} "
             f"FROM {table} AS r LEFT JOIN {listed} AS l ON {same}"
         )
-        _note_products(bound, relation, table)
+        if bound.count_rows(relation_table(relation.name)) == math.prod(
+            bound.size(p.sort) for p in relation.parameters
+        ):
+            bound.products.add(relation.name)
         _note_refused(bound, relation, table, listed, same)
-
-
-def _note_products(bound: Bound, relation: RandomRelation, table: str) -> None:
-    ((count,),) = bound.connection.execute(f"SELECT count(*) FROM {table}").fetchall()
-    sorts = [p.sort for p in relation.parameters]
-    sizes = [bound.sizes[sort] if sort in bound.sizes else len(bound.domains[sort]) for sort in sorts]
-    if int(count) == math.prod(sizes):
-        bound.products.add(relation.name)
 
 
 def _note_refused(bound: Bound, relation: RandomRelation, table: str, listed: str, same: str) -> None:
@@ -103,41 +99,27 @@ def _note_refused(bound: Bound, relation: RandomRelation, table: str, listed: st
 
 
 def variable_blocks(bound: Bound) -> list[VariableBlock]:
-    """The blocks of all random attributes, entity by entity, and then of all random relations.
+    """Return the blocks of all random attributes, entity by entity, and then of all random relations.
 
     Raises:
         DataError: where a random attribute or relation has no value.
     """
-    blocks: list[VariableBlock] = []
-
-    def add(
-        owner: str,
-        attribute: str | None,
-        kind: AttributeType,
-        count: int,
-        sorts: tuple[str, ...],
-        columns: tuple[str, ...],
-    ) -> None:
-        values = values_of(bound, kind)
-        if not values:
-            message = f"the domain of {owner if attribute is None else f'{owner}.{attribute}'} has no value in the data"
-            hint = "label some things, or give the domain's values in the model"
-            raise DataError(Diagnostic("E221", message, hint=hint))
-        start = blocks[-1].start + blocks[-1].count if blocks else 0
-        blocks.append(VariableBlock(owner, attribute, start, count, values, sorts, columns))
-
+    found = []
     for entity in bound.spec.entities:
-        for declared in entity.attributes:
-            if declared.is_random:
-                add(entity.name, declared.name, declared.type, bound.sizes[entity.name], (entity.name,), (entity.key,))
-                blocks[-1] = replace(blocks[-1], is_latent=declared.latent)
+        for declared in filter(lambda attribute: attribute.is_random, entity.attributes):
+            values, count, own = values_of(bound, declared.type), bound.sizes[entity.name], (entity.name,)
+            block = VariableBlock(entity.name, declared.name, 0, count, values, own, (entity.key,), declared.latent)
+            found.append(block)
     for relation in bound.spec.random_relations:
-        ((count,),) = bound.connection.execute(
-            f"SELECT count(*) FROM {quoted(relation_table(relation.name))}"
-        ).fetchall()
         sorts, names = (tuple(getattr(p, what) for p in relation.parameters) for what in ("sort", "name"))
-        add(relation.name, None, relation.type, int(count), sorts, names)
-    return blocks
+        count, values = bound.count_rows(relation_table(relation.name)), values_of(bound, relation.type)
+        found.append(VariableBlock(relation.name, None, 0, count, values, sorts, names))
+    for block in found:
+        if not block.values:
+            hint = "label some things, or give the domain's values in the model"
+            raise DataError(Diagnostic("E221", f"the domain of {block.name} has no value in the data", hint=hint))
+    starts = offsets([block.count for block in found])
+    return [replace(block, start=int(start)) for block, start in zip(found, starts[:-1], strict=True)]
 
 
 def states_of(bound: Bound, block: VariableBlock) -> np.ndarray:

@@ -48,7 +48,8 @@ def distinct(plan: Plan, names: Sequence[str]) -> str:
 def count_distinct(plan: Plan, names: Sequence[str]) -> str:
     """The number of distinct combinations of some outputs, as `n`."""
     block = DUCKDB.block(plan)
-    return _count(block.select(_named(block, names)))
+    select = block.select(_named(block, names)).distinct()
+    return DUCKDB.text(exp.select(_rows()).from_(select.subquery("bindings")))
 
 
 def count_by(plan: Plan, names: Sequence[str], output: str) -> str:
@@ -69,10 +70,6 @@ def condition_text(node: Condition) -> str:
 
 def _rows() -> exp.Expr:
     return exp.Count(this=exp.Star()).as_("n")
-
-
-def _count(select: exp.Select) -> str:
-    return DUCKDB.text(exp.select(_rows()).from_(select.distinct().subquery("bindings")))
 
 
 def _named(block: Block, names: Sequence[str]) -> list[exp.Expr]:

@@ -83,9 +83,8 @@ def make_random_relations(bound: Bound, facts: Facts, budget: int) -> None:
             f"CREATE OR REPLACE TABLE {table} AS SELECT {numbered}, {', '.join(f'r.{a}' for a in names)}, {state} "
             f"FROM {table} AS r LEFT JOIN {listed} AS l ON {same}"
         )
-        if bound.count_rows(relation_table(relation.name)) == math.prod(
-            bound.size(p.sort) for p in relation.parameters
-        ):
+        n_possible = math.prod(bound.size(parameter.sort) for parameter in relation.parameters)
+        if bound.count_rows(relation_table(relation.name)) == n_possible:
             bound.products.add(relation.name)
         _note_refused(bound, relation, table, listed, same)
 

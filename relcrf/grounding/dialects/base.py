@@ -100,7 +100,7 @@ class AbstractDialect(ABC):
 
     def combination(self, terms: list[exp.Expr]) -> exp.Expr:
         """Several terms as one value, to be counted."""
-        return exp.Anonymous(this="row", expressions=terms)
+        return call("row", *terms)
 
     def total(self, value: exp.Expr) -> exp.Expr:
         """The sum of a column; missing where there is none."""
@@ -125,7 +125,7 @@ class Block:
 
     def select(self, columns: Sequence[exp.Expr]) -> exp.Select:
         """SELECT columns FROM scans WHERE conditions; joins are equalities of columns."""
-        conditions = [_equal(a, b) for a, b in self.plan.equalities]
+        conditions = [exp.EQ(this=column(a), expression=column(b)) for a, b in self.plan.equalities]
         conditions += [self.condition(f) for f in self.plan.filters]
         select = exp.select(*columns)
         for k, source in enumerate((*(s.copy() for s in self.sources), *map(table, self.plan.scans))):
@@ -211,27 +211,26 @@ class Block:
                 counted = exp.Distinct(expressions=[terms[0] if len(terms) == 1 else self.dialect.combination(terms)])
             value: exp.Expr = exp.Count(this=counted)
         else:
-            kinds = {"sum": self.dialect.total, "min": _min, "max": _max, "mean": self.dialect.mean}
-            value = kinds[node.function](real(terms[0]))
+            one = real(terms[0])
+            match node.function:
+                case "sum":
+                    value = self.dialect.total(one)
+                case "mean":
+                    value = self.dialect.mean(one)
+                case _:
+                    value = exp.Min(this=one) if node.function == "min" else exp.Max(this=one)
         return value.as_("found", quoted=True)
-
-
-def _min(value: exp.Expr) -> exp.Expr:
-    return exp.Min(this=value)
-
-
-def _max(value: exp.Expr) -> exp.Expr:
-    return exp.Max(this=value)
-
-
-def _equal(a: Column, b: Column) -> exp.Expr:
-    return exp.EQ(this=column(a), expression=column(b))
 
 
 def _complete(output: str, value: exp.Expr) -> exp.Expr:
     """An output that cannot be missing; scopes and keys never are."""
     fill = {"e": number(-1), "f": number(0)}.get(output[0])
     return value if fill is None else exp.Coalesce(this=value, expressions=[fill])
+
+
+def call(name: str, *arguments: exp.Expr) -> exp.Expr:
+    """A call of a function of the engine."""
+    return exp.Anonymous(this=name, expressions=list(arguments))
 
 
 def table(scan: Scan) -> exp.Expr:

@@ -1,10 +1,10 @@
-"""The functions of the language that print alike in every dialect."""
+"""The functions of the language that print alike in most dialects."""
 
 from __future__ import annotations
 
 from sqlglot import exp
 
-from relcrf.grounding.dialects.base import Printed, number, real
+from relcrf.grounding.dialects.base import Printed, call, number, real
 
 WIDEST = 1_000_000_000
 """Characters that no text has; `prefix` of more takes this many, so that any number fits the engines' integers."""
@@ -16,12 +16,12 @@ compares bytes, and so each letter becomes a byte of its own. Beyond, the functi
 
 def function(name: str) -> Printed:
     """A function of the engine on the same arguments."""
-    return lambda *arguments: exp.Anonymous(this=name, expressions=list(arguments))
+    return lambda *arguments: call(name, *arguments)
 
 
 def of_reals(name: str) -> Printed:
     """A function of the engine on numbers."""
-    return lambda *arguments: exp.Anonymous(this=name, expressions=[real(a) for a in arguments])
+    return lambda *arguments: call(name, *map(real, arguments))
 
 
 def binary(kind: type[exp.Binary]) -> Printed:
@@ -51,20 +51,15 @@ def size(value: exp.Expr) -> exp.Expr:
     return case((wide, real(number(WIDEST))), (narrow, real(number(-WIDEST))), default=real(value.copy()))
 
 
-def _log(value: exp.Expr) -> exp.Expr:
-    above = exp.GT(this=real(value), expression=number(0))
-    return case((above, exp.Anonymous(this="ln", expressions=[real(value.copy())])))
+def _within(name: str, comparison: type[exp.Binary]) -> Printed:
+    """A function of the engine on a number; missing unless the number compares so with 0."""
+    return lambda value: case((comparison(this=real(value), expression=number(0)), call(name, real(value.copy()))))
 
 
 def _log1p(value: exp.Expr) -> exp.Expr:
     above = exp.GT(this=real(value), expression=number(-1))
     shifted = exp.Paren(this=exp.Add(this=number(1), expression=real(value.copy())))
-    return case((above, exp.Anonymous(this="ln", expressions=[shifted])))
-
-
-def _sqrt(value: exp.Expr) -> exp.Expr:
-    above = exp.GTE(this=real(value), expression=number(0))
-    return case((above, exp.Anonymous(this="sqrt", expressions=[real(value.copy())])))
+    return case((above, call("ln", shifted)))
 
 
 def _either(kind: type[exp.Binary]) -> Printed:
@@ -79,13 +74,20 @@ def _either(kind: type[exp.Binary]) -> Printed:
 
 
 COMMON: dict[str, Printed] = {
+    "+": binary(exp.Add),
+    "-": binary(exp.Sub),
+    "*": binary(exp.Mul),
+    "/": divide,
+    "exp": of_reals("exp"),
     "negative": negative,
-    "log": _log,
+    "log": _within("ln", exp.GT),
     "log1p": _log1p,
-    "sqrt": _sqrt,
+    "sqrt": _within("sqrt", exp.GTE),
     "abs": of_reals("abs"),
     "least": _either(exp.LTE),
     "greatest": _either(exp.GTE),
     "date": lambda value: exp.cast(value, "DATE"),
     "length": function("length"),
+    "contains": function("contains"),
+    "starts_with": function("starts_with"),
 }

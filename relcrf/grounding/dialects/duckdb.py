@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from relcrf.data.names import FOREIGN
-from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, column, number, real
-from relcrf.grounding.dialects.calls import COMMON, LETTERS, binary, case, divide, function, of_reals, size
+from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, call, column, number, real
+from relcrf.grounding.dialects.calls import COMMON, LETTERS, case, function, size
 from relcrf.grounding.plan import Column, Figure, Plan, substituted
 
 
@@ -23,11 +23,11 @@ class DuckDbDialect(AbstractDialect):
 
     def call(self, name: str, arguments: Sequence[exp.Expr]) -> exp.Expr:
         if name.startswith(FOREIGN):
-            return exp.Anonymous(this=name, expressions=list(arguments))
+            return call(name, *arguments)
         return super().call(name, arguments)
 
     def component(self, vector: exp.Expr, index: int) -> exp.Expr:
-        return exp.Anonymous(this="array_extract", expressions=[vector, number(index + 1)])
+        return call("array_extract", vector, number(index + 1))
 
     def total(self, value: exp.Expr) -> exp.Expr:
         return super().total(_ascending(value))
@@ -64,12 +64,11 @@ def _cosine(a: exp.Expr, b: exp.Expr) -> exp.Expr:
     squares = [_DOT(v.copy(), v.copy()) for v in (a, b)]
     both = exp.and_(*(exp.GT(this=square, expression=number(0)) for square in squares))
     none = exp.or_(*(exp.EQ(this=square.copy(), expression=number(0)) for square in squares))
-    value = exp.Anonymous(this="array_cosine_similarity", expressions=[a, b])
-    return case((both, value), (none, real(number(0))))
+    return case((both, call("array_cosine_similarity", a, b)), (none, real(number(0))))
 
 
 def _call(name: str, *arguments: exp.Expr) -> exp.Expr:
-    return exp.Anonymous(this=name, expressions=[a.copy() for a in arguments])
+    return call(name, *(a.copy() for a in arguments))
 
 
 def _is_ascii(*texts: exp.Expr) -> exp.Expr:
@@ -109,18 +108,11 @@ def _jaccard(a: exp.Expr, b: exp.Expr) -> exp.Expr:
 _DOT = function("array_inner_product")
 
 DuckDbDialect.calls = COMMON | {
-    "+": binary(exp.Add),
-    "-": binary(exp.Sub),
-    "*": binary(exp.Mul),
-    "/": divide,
-    "exp": of_reals("exp"),
     "cosine": _cosine,
     "dot": _DOT,
     "distance": function("array_distance"),
     "lower": function("lower"),
     "prefix": lambda text, n: _call("left", text, exp.cast(size(n), "BIGINT")),
-    "contains": function("contains"),
-    "starts_with": function("starts_with"),
     "levenshtein": _by_letters("levenshtein"),
     "jaro_winkler": _by_letters("jaro_winkler_similarity"),
     "jaccard": _jaccard,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from relcrf.grounding.dialects.base import AbstractDialect, number, real
+from relcrf.grounding.dialects.base import AbstractDialect, call, number, real
 from relcrf.grounding.dialects.calls import COMMON, LETTERS, function, of_reals, size
 
 _WIDE = """
@@ -109,7 +109,7 @@ class PostgresDialect(AbstractDialect):
         )
 
     def component(self, vector: exp.Expr, index: int) -> exp.Expr:
-        return exp.Anonymous(this="pg_temp.component", expressions=[vector, number(index + 1)])
+        return call("pg_temp.component", vector, number(index + 1))
 
     def mean(self, value: exp.Expr) -> exp.Expr:
         """Not AVG, which also squares the values and so fails on large ones."""
@@ -118,12 +118,11 @@ class PostgresDialect(AbstractDialect):
 
 
 def _contains(text: exp.Expr, part: exp.Expr) -> exp.Expr:
-    return exp.Paren(this=exp.GT(this=exp.Anonymous(this="strpos", expressions=[text, part]), expression=number(0)))
+    return exp.Paren(this=exp.GT(this=call("strpos", text, part), expression=number(0)))
 
 
 def _divide(left: exp.Expr, right: exp.Expr) -> exp.Expr:
-    nonzero = exp.Nullif(this=real(right), expression=number(0))
-    return exp.Anonymous(this="pg_temp.ratio", expressions=[real(left), nonzero])
+    return call("pg_temp.ratio", real(left), exp.Nullif(this=real(right), expression=number(0)))
 
 
 PostgresDialect.calls = COMMON | {
@@ -136,9 +135,8 @@ PostgresDialect.calls = COMMON | {
     "dot": function("pg_temp.dot"),
     "distance": function("pg_temp.distance"),
     "lower": function("pg_temp.lower_letters"),
-    "prefix": lambda text, n: exp.Anonymous(this="left", expressions=[text, exp.cast(size(n), "INTEGER")]),
+    "prefix": lambda text, n: call("left", text, exp.cast(size(n), "INTEGER")),
     "contains": _contains,
-    "starts_with": function("starts_with"),
     "levenshtein": function("pg_temp.levenshtein"),
     "jaccard": function("pg_temp.jaccard"),
 }

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, column, number, present, table
-from relcrf.grounding.dialects.calls import COMMON, LETTERS, binary, divide, function, of_reals, size
+from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, call, column, number, present, table
+from relcrf.grounding.dialects.calls import COMMON, LETTERS, function, size
 from relcrf.grounding.plan import Column, Exists, Figure, Looked, Plan, Scan, columns_around, substituted, walk
 
 
@@ -23,10 +23,10 @@ class SparkDialect(AbstractDialect):
         return _JoiningBlock(self, plan)
 
     def component(self, vector: exp.Expr, index: int) -> exp.Expr:
-        return exp.Anonymous(this="element_at", expressions=[vector, number(index + 1)])
+        return call("element_at", vector, number(index + 1))
 
     def combination(self, terms: list[exp.Expr]) -> exp.Expr:
-        return exp.Anonymous(this="struct", expressions=terms)
+        return call("struct", *terms)
 
 
 @dataclass
@@ -122,11 +122,6 @@ _PREFIX = _text(
 )
 
 SparkDialect.calls = COMMON | {
-    "+": binary(exp.Add),
-    "-": binary(exp.Sub),
-    "*": binary(exp.Mul),
-    "/": divide,
-    "exp": of_reals("exp"),
     "dot": _text(_DOT),
     "distance": _text("sqrt(aggregate(zip_with({0}, {1}, (x, y) -> (x - y) * (x - y)), 0D, (total, x) -> total + x))"),
     "cosine": _text(
@@ -137,7 +132,6 @@ SparkDialect.calls = COMMON | {
     # Letter by letter, since whole words have a final sigma.
     "lower": _text("array_join(transform(split(replace({0}, 'İ', 'i'), ''), letter -> lower(letter)), '')"),
     "prefix": lambda text, n: _PREFIX(text, size(n)),
-    "contains": function("contains"),
     "starts_with": function("startswith"),
     "levenshtein": _text(
         "CASE WHEN octet_length({0} || {1}) = length({0} || {1}) "

@@ -40,9 +40,8 @@ class AbstractEngine(ABC):
             UsageError: where the engine has no equal of a function of the plan.
         """
 
-    @abstractmethod
-    def close(self) -> None:
-        """Frees what the engine holds. The tables stay."""
+    def close(self) -> None:  # noqa: B027
+        """Free what the engine holds. The tables stay."""
 
 
 def failed(engine: str, error: Exception, hint: str) -> DataError:

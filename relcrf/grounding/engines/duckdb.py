@@ -32,9 +32,6 @@ class DuckDbEngine(AbstractEngine):
         with self._cursor() as cursor:
             yield from stream(cursor.sql(sql.DUCKDB.rows(plan)), dtypes(plan))
 
-    def close(self) -> None:
-        """Nothing is held."""
-
 
 class ParsedEngine(AbstractEngine):
     """DuckDB with parsed statements, for results of a few rows, which take half the time of a stream.
@@ -55,6 +52,3 @@ class ParsedEngine(AbstractEngine):
         batch: Batch = {name: found[name].astype(dtype, copy=False) for name, dtype in dtypes(plan).items()}
         if len(next(iter(batch.values()))):
             yield batch
-
-    def close(self) -> None:
-        """Nothing is held."""

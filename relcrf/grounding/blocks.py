@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from relcrf.kernels.distinct import distinct
 from relcrf.model.expressions import Atom
 from relcrf.model.formula import wrong_starts
 from relcrf.model.spec import Options, Template
+
+T = TypeVar("T")
 
 HARD = 1000.0
 """The price of failing a hard formula, in nats: e to the power -1000 is no probability that a computer can hold."""
@@ -157,36 +159,6 @@ class BlockMaker:
         weights = _weight_block(name, [task.lowered for task in tasks], n_keys * len(features), len(patterns))
         return GroundBlock(weights, info, tuple(groups), tuple(names), bindings)
 
-    def cases(self, task: GroundingTask, coded: CodedKeys) -> Iterator[tuple[tuple[int, ...], Rows]]:
-        """Yield the bindings of a template in parts, each of one case of the evidence.
-
-        Args:
-            coded: the keys of `task.lowered`.
-
-        Raises:
-            UsageError: where there are too many combinations of keys.
-        """
-        coded.require_countable()
-        places = self.places(coded.lowered)
-        if task.repeated is not None:
-            places = [(0, count) for count in task.repeated.counts]
-        template = coded.lowered.template.name
-        self.progress(template)
-        # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
-        sorting = self.bound.dataset.storage
-        found = collect(
-            self.engine, self.bound, coded, places, task.rows, sorting,
-            lambda rows: self.progress(f"{template}: {rows:,} rows"),
-        )  # fmt: skip
-        for bindings in found:
-            yield from bindings.cases()
-
-    def patterns(self, lowered: LoweredTemplate, evidence: tuple[int, ...]) -> tuple[np.ndarray | None, bool]:
-        """Return the state patterns in a case of the evidence, and whether every state is the same to the formula there."""
-        parts = [node for node, _ in lowered.evidence]
-        patterns = state_patterns(lowered, self.values(lowered), dict(zip(parts, evidence, strict=True)))
-        return patterns, not lowered.is_table and patterns is not None and bool(patterns.min() == patterns.max())
-
     def values(self, lowered: LoweredTemplate) -> list[tuple[str, ...]]:
         """The values of each random term."""
         return [values_of(self.bound, kind) for kind in lowered.kinds]
@@ -203,62 +175,96 @@ class BlockMaker:
         return found
 
 
-@dataclass(frozen=True)
-class _Case:
-    """A group of one template in the making."""
+class GrowingCases(Generic[T]):
+    """What grows from the bindings of one template: one for each case of the evidence that does not decide the formula.
 
-    group: GrowingGroup
-    patterns: np.ndarray | None
+    Args:
+        coded: the keys of `task.lowered`.
+        name: of the files.
+        begin: makes what grows from the bindings of a case, for files of a name.
+    """
+
+    def __init__(
+        self, maker: BlockMaker, task: GroundingTask, coded: CodedKeys, name: str, begin: Callable[[str], T]
+    ) -> None:
+        self._maker, self._task, self._coded, self._name, self._begin = maker, task, coded, name, begin
+        self._cases: dict[tuple[int, ...], tuple[T, np.ndarray | None] | None] = {}
+        """With the state patterns; None where every state is the same to the formula: that is no factor."""
+        self.n_bindings = 0
+
+    def rows(self) -> Iterator[tuple[T, Rows]]:
+        """Ground; yield the bindings in parts, each with what grows from it.
+
+        Raises:
+            UsageError: where there are too many combinations of keys.
+        """
+        maker, coded, lowered = self._maker, self._coded, self._coded.lowered
+        if not lowered.evidence:
+            self._case(())  # so that a template without a binding has a group, too
+        coded.require_countable()
+        places = maker.places(lowered)
+        if self._task.repeated is not None:
+            places = [(0, count) for count in self._task.repeated.counts]
+        template = lowered.template.name
+        maker.progress(template)
+        # What is sorted need not stay in memory longer than that: it has the dataset's own storage.
+        found = collect(
+            maker.engine, maker.bound, coded, places, self._task.rows, maker.bound.dataset.storage,
+            lambda rows: maker.progress(f"{template}: {rows:,} rows"),
+        )  # fmt: skip
+        for evidence, rows in (case for bindings in found for case in bindings.cases()):
+            self.n_bindings += len(rows)
+            case = self._case(evidence)
+            if case is not None:
+                yield case[0], rows
+
+    def finished(self) -> list[tuple[T, np.ndarray | None]]:
+        """Return what has grown, with the state patterns of each, in the order of the cases."""
+        return [case for _, case in sorted(self._cases.items(), key=lambda item: item[0]) if case is not None]
+
+    def _case(self, evidence: tuple[int, ...]) -> tuple[T, np.ndarray | None] | None:
+        if evidence not in self._cases:
+            lowered = self._coded.lowered
+            values = dict(zip((node for node, _ in lowered.evidence), evidence, strict=True))
+            patterns = state_patterns(lowered, self._maker.values(lowered), values)
+            is_decided = not lowered.is_table and patterns is not None and bool(patterns.min() == patterns.max())
+            name = ".".join([self._name, *map(str, evidence)])
+            self._cases[evidence] = None if is_decided else (self._begin(name), patterns)
+        return self._cases[evidence]
 
 
 class _GrowingTemplate:
     """The groups of one template in the making."""
 
     def __init__(self, maker: BlockMaker, task: GroundingTask, coded: CodedKeys, storage: Storage, name: str) -> None:
-        self._maker, self._task, self._coded, self._storage, self._name = maker, task, coded, storage, name
+        self._maker, self._task, self._coded, self._storage = maker, task, coded, storage
         self.lowered = coded.lowered
-        self._cases: dict[tuple[int, ...], _Case | None] = {}
-        """None where every state is the same to the formula: that is no factor."""
-        self.n_bindings = 0
+        self._cases = GrowingCases(maker, task, coded, name, self._new_group)
         self.came = np.empty(0, dtype=np.int64)
         """Distinct combined keys, ascending; only where not all are known before."""
 
+    @property
+    def n_bindings(self) -> int:
+        return self._cases.n_bindings * (1 if self._task.repeated is None else self._task.repeated.n_rows)
+
     def run(self) -> None:
-        """Grounds. For errors see `BlockMaker.cases`."""
-        times = 1 if self._task.repeated is None else self._task.repeated.n_rows
-        if not self.lowered.evidence:
-            self._case(())  # so that a template without a binding has a group, too
-        for evidence, rows in self._maker.cases(self._task, self._coded):
-            self.n_bindings += len(rows) * times
-            case = self._case(evidence)
-            if case is not None:
-                if rows.key is not None and not self._coded.is_known:
-                    self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
-                case.group.add(rows)
+        """Ground. For errors see `GrowingCases.rows`."""
+        for group, rows in self._cases.rows():
+            if rows.key is not None and not self._coded.is_known:
+                self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
+            group.add(rows)
 
-    def _case(self, evidence: tuple[int, ...]) -> _Case | None:
-        """What grows from the bindings of a case of the evidence."""
-        if evidence not in self._cases:
-            patterns, is_decided = self._maker.patterns(self.lowered, evidence)
-            self._cases[evidence] = None if is_decided else self._new_case(evidence, patterns)
-        return self._cases[evidence]
-
-    def _new_case(self, evidence: tuple[int, ...], patterns: np.ndarray | None) -> _Case:
-        lowered, storage, arity = self.lowered, self._storage, len(self.lowered.variables)
-        name = ".".join([self._name, *(str(code) for code in evidence)])
+    def _new_group(self, name: str) -> GrowingGroup:
+        arity, width, has_key = len(self.lowered.variables), len(self.lowered.features), bool(self.lowered.keys)
         key_type = np.int32 if self._coded.limit < 2**31 else np.int64
-        width = len(lowered.features)
-        group = GrowingGroup(storage, name, arity, has_key=bool(lowered.keys), width=width, key_type=key_type)
-        return _Case(group, patterns)
+        return GrowingGroup(self._storage, name, arity, has_key=has_key, width=width, key_type=key_type)
 
     def finish(self, n_keys: int, place_of: KeyPlaces | None) -> list[FactorGroup]:
         """The groups, in the order of their cases."""
         cardinalities = tuple(len(v) for v in self._maker.values(self.lowered))
         out = []
-        for _, case in sorted(self._cases.items()):
-            if case is None:
-                continue
-            columns, features = case.group.finish(n_keys, place_of)
+        for group, patterns in self._cases.finished():
+            columns, features = group.finish(n_keys, place_of)
             scope: Sequence[np.ndarray] = columns
             repeated = self._task.repeated
             if repeated is not None:
@@ -266,7 +272,7 @@ class _GrowingTemplate:
                 starts = tuple(start for start, _ in self._maker.places(self.lowered))
                 scope = RepeatedScope(rows, starts, repeated.strides, columns)
                 features = Tiled(features, repeated.n_rows)
-            out.append(FactorGroup(scope, cardinalities, features, case.patterns, 0))
+            out.append(FactorGroup(scope, cardinalities, features, patterns, 0))
         return out
 
 

@@ -20,7 +20,7 @@ from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
 from relcrf.graph.features import AbstractFeatures, Dense, Ones, Sparse, Tiled
 from relcrf.graph.gates import Gates, gates_on, has_keys
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask, TemplateInfo
+from relcrf.grounding.blocks import BlockMaker, GroundBlock, GroundingTask, GrowingCases, TemplateInfo
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.engines.duckdb import DuckDbEngine
@@ -132,23 +132,11 @@ def _made(maker: BlockMaker, task: GroundingTask, storage: Storage) -> GroundBlo
     """Ground a gate's features, a group for each case of the evidence that is a factor."""
     lowered, gate = task.lowered, task.lowered.gate
     assert gate is not None, "a template without a gate"
-    cases: dict[tuple[int, ...], _GrowingFeatures | None] = {}
-    coded, n_bindings = code_keys(maker.bound, lowered), 0
-
-    def case(evidence: tuple[int, ...]) -> _GrowingFeatures | None:
-        if evidence not in cases:
-            is_decided = maker.patterns(lowered, evidence)[1]
-            name = ".".join(["gate", *map(str, evidence)])
-            cases[evidence] = None if is_decided else _GrowingFeatures(maker.bound, lowered, gate, storage, name)
-        return cases[evidence]
-
-    if not lowered.evidence:
-        case(())
-    for evidence, rows in maker.cases(task, coded):
-        n_bindings += len(rows)
-        if (growing := case(evidence)) is not None:
-            growing.add(rows.features, len(rows))
-    features = [growing.finish() for _, growing in sorted(cases.items()) if growing is not None]
+    begin = partial(_GrowingFeatures, maker.bound, lowered, gate, storage)
+    cases = GrowingCases(maker, task, code_keys(maker.bound, lowered), "gate", begin)
+    for growing, rows in cases.rows():
+        growing.add(rows.features, len(rows))
+    features = [growing.finish() for growing, _ in cases.finished()]
     names, keys = gate.feature_names or ("1",), None
     if gate.bag is not None:
         domain = _domain(lowered, gate)
@@ -157,7 +145,7 @@ def _made(maker: BlockMaker, task: GroundingTask, storage: Storage) -> GroundBlo
     weights = WeightBlock(name, len(keys.values) if keys else len(names), 1)
     groups = tuple(FactorGroup((), (), one, None, 0) for one in features)
     return GroundBlock(
-        weights, TemplateInfo(f"gate {name}", names, (OPEN,), keys, n_bindings), groups, (name,) * len(groups), {}
+        weights, TemplateInfo(f"gate {name}", names, (OPEN,), keys, cases.n_bindings), groups, (name,) * len(groups), {}
     )
 
 

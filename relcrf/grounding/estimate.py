@@ -8,8 +8,9 @@ close a cycle and all other conditions are left out: what is counted then is a b
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
 import duckdb
@@ -29,6 +30,7 @@ from relcrf.grounding.plan import (
     Scan,
     column_classes,
     columns_in,
+    multiplying,
     substituted,
     walk,
 )
@@ -98,11 +100,10 @@ def over_budget(degrees: Degrees, plan: Plan, size: Size, budget: int, name: str
     shown = budget if about == "more than " else size.bindings
     message = f"'{name}' would ground into {about}{shown:,} bindings"
     message += "" if about == "more than " else f", over the budget of {budget:,}"
-    if len(_components(plan)) > 1:
+    if len(_trees(plan)) > 1:
         hint = "name a relation or an equality in 'where' that ties the binders"
         return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget")
-    tables = {s.alias: s.table for s in multiplying(plan)}
-    hub = worst_hub(degrees, tables, column_classes(plan))
+    hub = worst_hub(degrees, plan)
     hint = "narrow 'where', for instance by leaving out hubs"
     notes = (f"the worst hub is {hub_text(degrees.bound, hub)}",) if hub is not None else ()
     return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget", notes)
@@ -182,134 +183,103 @@ def _one_tuple(degrees: Degrees, plan: Plan, kept: str, other: str) -> Plan:
     )
 
 
-def _tree_rows(degrees: Degrees, plan: Plan) -> int:
-    """A number of rows that the join cannot exceed: exact where its equalities are a tree."""
-    total = 1
-    for component in _components(plan):
-        total *= _component_rows(degrees, plan, component)
-    return total
+@dataclass(frozen=True)
+class _JoinTree:
+    """Scans that equalities connect, each but the first below one that it joins.
+
+    Args:
+        scans: by alias, each after the one above it.
+        ties: for each scan but the first, the scan above it and the pairs of equal columns, its own first.
+        conditions: on each scan.
+    """
+
+    scans: dict[str, Scan]
+    ties: dict[str, tuple[str, list[tuple[Column, Column]]]]
+    conditions: dict[str, list[Condition]]
+
+    def below(self, alias: str) -> list[tuple[str, list[tuple[Column, Column]]]]:
+        """Return the scans right below one, with their pairs of equal columns."""
+        return [(child, pairs) for child, (parent, pairs) in self.ties.items() if parent == alias]
 
 
-def _component_rows(degrees: Degrees, plan: Plan, order: list[str]) -> int:
-    """Rows of scans that are tied to each other, from the degrees where each tie is one coded column, else by SQL."""
-    scans = {s.alias: s for s in plan.scans}
-    parents = _parents(plan, order)
-    ties = {child: _shared(plan, child, parent) for child, parent in parents.items()}
-    conditions = _conditions(plan, order)
-    columns = {c for shared in ties.values() for pair in shared for c in pair}
-    is_plain = all(len(shared) == 1 for shared in ties.values())
-    if is_plain and all(degrees.is_coded(scans[c.alias].table, c.name) for c in columns):
-
-        def below(alias: str, key: Column | None) -> np.ndarray:
-            hanging: dict[Column, np.ndarray] = {}
-            for child, parent in parents.items():
-                if parent == alias:
-                    ((mine, theirs),) = ties[child]
-                    vector = below(child, mine)
-                    hanging[theirs] = product(hanging[theirs], vector) if theirs in hanging else vector
-            return degrees.below(scans[alias], key, hanging, conditions.get(alias, []))
-
-        rows = float(below(order[0], None)[0])
-        if rows < EXACT:
-            return int(rows)
-    ((n,),) = degrees.bound.connection.execute(_bound_sql(plan, order)).fetchall()
-    return int(n or 0)
-
-
-def _conditions(plan: Plan, order: Sequence[str]) -> dict[str, list[Condition]]:
-    """The conditions of a plan on each of some scans."""
-    out: dict[str, list[Condition]] = {}
-    for condition in plan.filters:
-        for alias in {c.alias for c in columns_in(condition)} & set(order):
-            out.setdefault(alias, []).append(condition)
-    return out
-
-
-def multiplying(plan: Plan) -> list[Scan]:
-    """Scans that multiply rows or filter them. A lookup has exactly one row for each, unless something is asked of it."""
-    used = {alias for a, b in plan.equalities for alias in (a.alias, b.alias) if _other_than_vid(a, b, alias)}
-    used |= {c.alias for condition in plan.filters for c in columns_in(condition)}
-    return [s for s in plan.scans if not s.is_lookup or s.alias in used]
-
-
-def _other_than_vid(a: Column, b: Column, alias: str) -> bool:
-    return any(c.alias == alias and c.name != "vid" for c in (a, b))
-
-
-def _components(plan: Plan) -> list[list[str]]:
-    """Groups of scans that equalities connect, each in an order in which every scan follows one that it joins."""
-    aliases = [s.alias for s in multiplying(plan)]
-    left = list(aliases)
-    components = []
+def _trees(plan: Plan) -> list[_JoinTree]:
+    """Return a join tree for each group of scans that equalities connect; a scan is below the one it shares most with."""
+    classes = column_classes(plan)
+    scans = {scan.alias: scan for scan in multiplying(plan)}
+    left, trees = list(scans), []
     while left:
-        order = [left.pop(0)]
-        grown = True
-        while grown:
-            grown = False
-            for alias in left:
-                if any(_shared(plan, alias, other) for other in order):
-                    order.append(alias)
-                    left.remove(alias)
-                    grown = True
-                    break
-        components.append(order)
-    return components
+        order, ties = [left.pop(0)], {}
+        while alias := next((a for a in left if any(_shared(classes, a, other) for other in order)), None):
+            shared = {other: _shared(classes, alias, other) for other in order}
+            parent = max(shared, key=lambda other: len(shared[other]))
+            ties[alias] = parent, shared[parent]
+            order.append(alias)
+            left.remove(alias)
+        conditions = {a: [f for f in plan.filters if a in {c.alias for c in columns_in(f)}] for a in order}
+        trees.append(_JoinTree({alias: scans[alias] for alias in order}, ties, conditions))
+    return trees
 
 
-def _shared(plan: Plan, alias: str, other: str) -> list[tuple[Column, Column]]:
-    """Pairs of equal columns of two scans."""
+def _shared(classes: Sequence[Set[Column]], alias: str, other: str) -> list[tuple[Column, Column]]:
+    """Return pairs of equal columns of two scans."""
     pairs = []
-    for members in column_classes(plan):
-        mine = sorted((c for c in members if c.alias == alias), key=lambda c: c.name)
-        theirs = sorted((c for c in members if c.alias == other), key=lambda c: c.name)
+    for members in classes:
+        mine, theirs = ([c for c in members if c.alias == each] for each in (alias, other))
         if mine and theirs:
-            pairs.append((mine[0], theirs[0]))
+            pairs.append((min(mine, key=lambda c: c.name), min(theirs, key=lambda c: c.name)))
     return pairs
 
 
-def _parents(plan: Plan, order: Sequence[str]) -> dict[str, str]:
-    """The scan above each but the first: of those that come before, the one it shares most with."""
-    parents = {}
-    for k, alias in enumerate(order[1:], start=1):
-        shared = {other: len(_shared(plan, alias, other)) for other in order[:k]}
-        parents[alias] = max(shared, key=lambda other: shared[other])
-    return parents
-
-
 def _is_tree(plan: Plan) -> bool:
-    """Whether the count uses every equality of the plan."""
-    joined = {s.alias for s in multiplying(plan)}
+    """Return True if the join trees use every equality of the plan."""
+    joined = {scan.alias for scan in multiplying(plan)}
+    needed = 0
     for members in column_classes(plan):
-        in_use = [c for c in members if c.alias in joined]
-        if len({c.alias for c in in_use}) != len(in_use):
+        aliases = [column.alias for column in members if column.alias in joined]
+        if len(set(aliases)) != len(aliases):
             return False
-    used = 0
-    for order in _components(plan):
-        used += sum(len(_shared(plan, alias, parent)) for alias, parent in _parents(plan, order).items())
-    needed = sum(max(0, len({c.alias for c in members} & joined) - 1) for members in column_classes(plan))
-    return used == needed
+        needed += max(0, len(aliases) - 1)
+    return needed == sum(len(pairs) for tree in _trees(plan) for _, pairs in tree.ties.values())
 
 
-def _bound_sql(plan: Plan, order: list[str]) -> str:
-    tables = {s.alias: s.table for s in plan.scans}
-    parents = _parents(plan, order)
-    conditions = _conditions(plan, order)
+def _tree_rows(degrees: Degrees, plan: Plan) -> int:
+    """Return a number of rows that the join cannot exceed: exact where its equalities are a tree."""
+    return math.prod(_rows_of_tree(degrees, tree) for tree in _trees(plan))
 
-    def below(alias: str, keys: list[Column]) -> str:
-        """Number of rows of the subtree under a scan, for each value of the columns that it shares with its parent."""
+
+def _rows_of_tree(degrees: Degrees, tree: _JoinTree) -> int:
+    """Return the rows of a join tree, from the degrees where each tie is one coded column, else by SQL."""
+    columns = {c for _, pairs in tree.ties.values() for pair in pairs for c in pair}
+    is_plain = all(len(pairs) == 1 for _, pairs in tree.ties.values())
+    if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):
+
+        def rows(alias: str, key: Column | None) -> np.ndarray:
+            hanging: dict[Column, np.ndarray] = {}
+            for child, ((mine, theirs),) in tree.below(alias):
+                vector = rows(child, mine)
+                hanging[theirs] = product(hanging[theirs], vector) if theirs in hanging else vector
+            return degrees.below(tree.scans[alias], key, hanging, tree.conditions[alias])
+
+        counted = float(rows(next(iter(tree.scans)), None)[0])
+        if counted < EXACT:
+            return int(counted)
+    ((n,),) = degrees.bound.connection.execute(_bound_sql(tree)).fetchall()
+    return int(n or 0)
+
+
+def _bound_sql(tree: _JoinTree) -> str:
+    def rows(alias: str, keys: list[Column]) -> str:
+        """Return SQL of the rows of the subtree under a scan, for each value of the columns that it shares with its parent."""
         joins, product = "", "1::HUGEINT"
-        for child, parent in parents.items():
-            if parent != alias:
-                continue
-            shared = _shared(plan, child, alias)
-            on = " AND ".join(f"{child}.{quoted(mine.name)} = {alias}.{quoted(theirs.name)}" for mine, theirs in shared)
-            joins += f" JOIN ({below(child, [mine for mine, _ in shared])}) AS {child} ON {on}"
+        for child, pairs in tree.below(alias):
+            on = " AND ".join(f"{child}.{quoted(mine.name)} = {alias}.{quoted(theirs.name)}" for mine, theirs in pairs)
+            joins += f" JOIN ({rows(child, [mine for mine, _ in pairs])}) AS {child} ON {on}"
             product += f" * {child}.n_rows"
         columns = [f"{alias}.{quoted(c.name)}" for c in keys]
         selected = ", ".join([*columns, f"sum({product}) AS n_rows"])
         grouped = f" GROUP BY {', '.join(columns)}" if columns else ""
-        own = [sql.condition_text(condition) for condition in conditions.get(alias, [])]
+        own = [sql.condition_text(condition) for condition in tree.conditions[alias]]
         where = f" WHERE {' AND '.join(f'({c})' for c in own)}" if own else ""
-        return f"SELECT {selected} FROM {quoted(tables[alias])} AS {alias}{joins}{where}{grouped}"
+        return f"SELECT {selected} FROM {quoted(tree.scans[alias].table)} AS {alias}{joins}{where}{grouped}"
 
-    return f"SELECT n_rows FROM ({below(order[0], [])})"
+    return f"SELECT n_rows FROM ({rows(next(iter(tree.scans)), [])})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+import math
 from dataclasses import dataclass
 from functools import reduce
 
@@ -10,7 +10,7 @@ from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.names import attribute_column, entity_table
 from relcrf.grounding.degrees import Degrees, product
-from relcrf.grounding.plan import Column
+from relcrf.grounding.plan import Plan, column_classes, multiplying
 from relcrf.model.spec import Entity, ModelSpec, Relation
 from relcrf.model.types import Bag, DomainType
 
@@ -33,20 +33,14 @@ class Hub:
     @property
     def rows(self) -> int:
         """Combinations of the rows that have the value."""
-        out = 1
-        for degree in self.degrees:
-            out *= degree
-        return out
+        return math.prod(self.degrees)
 
 
-def worst_hub(degrees: Degrees, tables: Mapping[str, str], classes: Iterable[Set[Column]]) -> Hub | None:
-    """The value whose rows make the most combinations, over all coded columns on which scans are joined; None without any.
-
-    Args:
-        tables: of the scans, by alias. classes: columns that are equal.
-    """
+def worst_hub(degrees: Degrees, plan: Plan) -> Hub | None:
+    """Return the value whose rows make the most combinations, over all coded columns on which scans are joined, if any."""
+    tables = {scan.alias: scan.table for scan in multiplying(plan)}
     worst: Hub | None = None
-    for members in classes:
+    for members in column_classes(plan):
         columns = sorted((c for c in members if c.alias in tables), key=lambda c: (c.alias, c.name))
         columns = [c for k, c in enumerate(columns) if k == 0 or columns[k - 1].alias != c.alias]
         if len(columns) < 2 or not all(degrees.is_coded(tables[c.alias], c.name) for c in columns):

@@ -200,6 +200,13 @@ def _is_node(value: Any) -> bool:
     return is_dataclass(value) and not isinstance(value, type)
 
 
+def multiplying(plan: Plan) -> list[Scan]:
+    """Return scans that multiply rows or filter them: a lookup has exactly one row for each, unless it is filtered."""
+    used = {c.alias for pair in plan.equalities for c in pair if c.name != "vid"}
+    used |= {c.alias for c in columns_in(plan.filters)}
+    return [scan for scan in plan.scans if not scan.is_lookup or scan.alias in used]
+
+
 def column_classes(plan: Plan) -> list[set[Column]]:
     """The columns that the equalities of a plan make equal, class by class."""
     classes: list[set[Column]] = []

@@ -10,13 +10,12 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
-from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, multiplying, over_budget, within
+from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, over_budget, within
 from relcrf.grounding.groups import joint_bytes, unary_bytes
 from relcrf.grounding.hubs import hub_text, worst_hub
 from relcrf.grounding.keys import count_keys, known_values
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_count, state_patterns
-from relcrf.grounding.plan import column_classes
 from relcrf.grounding.repeated import Repeated, on_one_row
 from relcrf.grounding.split import split_candidates
 from relcrf.grounding.variables import values_of
@@ -121,8 +120,7 @@ def _plan_one(
             n_bytes += joint_bytes(n, len(lowered.variables), width, has_keys=has_keys)
         else:
             n_bytes += unary_bytes(n, variables, width, has_keys=has_keys)
-    tables = {s.alias: s.table for s in multiplying(lowered.plan)}
-    hub = worst_hub(degrees, tables, column_classes(lowered.plan))
+    hub = worst_hub(degrees, lowered.plan)
     rows = repeated.n_rows if repeated else 1
     return TemplatePlan(
         lowered.template.name,

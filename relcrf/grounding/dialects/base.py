@@ -125,7 +125,7 @@ class Block:
 
     def select(self, columns: Sequence[exp.Expr]) -> exp.Select:
         """SELECT columns FROM scans WHERE conditions; joins are equalities of columns."""
-        conditions = [exp.EQ(this=column(a), expression=column(b)) for a, b in self.plan.equalities]
+        conditions: list[exp.Expr] = [exp.EQ(this=column(a), expression=column(b)) for a, b in self.plan.equalities]
         conditions += [self.condition(f) for f in self.plan.filters]
         select = exp.select(*columns)
         for k, source in enumerate((*(s.copy() for s in self.sources), *map(table, self.plan.scans))):

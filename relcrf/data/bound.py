@@ -95,6 +95,10 @@ class Bound:
         )
         return np.asarray(rows.fetchnumpy()["key"], dtype=object)
 
+    def texts(self, sort: str) -> np.ndarray:
+        """Return the keys of an entity's things, or the values of a domain, shape (n,), object, by their vids or codes."""
+        return self.keys(sort) if self.spec.entity(sort) else np.asarray(self.domains[sort], dtype=object)
+
     def codes(self, entity: str, attribute: str) -> np.ndarray:
         """The states of a predicted attribute, shape (n,), int32; -1 where missing."""
         column, table = quoted(attribute_column(attribute)), quoted(entity_table(entity))

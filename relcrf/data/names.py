@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from relcrf.model.spec import AttributeDeclaration, Entity, RandomRelation, folded
+from relcrf.model.spec import AttributeDeclaration, Entity, ModelSpec, RandomRelation, folded
 from relcrf.model.types import Bag, DomainType
 
 
@@ -65,6 +65,12 @@ def bag_table(entity: str, attribute: str) -> str:
 def domain_table(domain: str) -> str:
     """Columns `code`, `value`: the dictionary of a domain."""
     return f"dom.{domain}"
+
+
+def sort_table(spec: ModelSpec, sort: str) -> tuple[str, str, str]:
+    """Return the table of all things of an entity or values of a domain, and its columns of numbers and of texts."""
+    is_entity = spec.entity(sort) is not None
+    return (entity_table(sort), "vid", "key") if is_entity else (domain_table(sort), "code", "value")
 
 
 def attribute_column(attribute: str) -> str:

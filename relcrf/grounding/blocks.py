@@ -21,9 +21,8 @@ from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionar
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.repeated import Repeated
-from relcrf.grounding.variables import VariableBlock, values_of
+from relcrf.grounding.variables import VariableBlock, block_of, values_of
 from relcrf.kernels.distinct import distinct
-from relcrf.model.expressions import Atom
 from relcrf.model.formula import wrong_starts
 from relcrf.model.spec import Options, Template
 
@@ -165,14 +164,8 @@ class BlockMaker:
 
     def places(self, lowered: LoweredTemplate) -> list[tuple[int, int]]:
         """For each random term, the first variable of its block and how many there are."""
-        found = []
-        for term in lowered.terms:
-            owner = (
-                (term.relation, None) if isinstance(term, Atom) else (lowered.scope.sorts[term.binder], term.attribute)
-            )
-            block = next(b for b in self.variables if (b.owner, b.attribute) == owner)
-            found.append((block.start, block.count))
-        return found
+        blocks = [block_of(term, lowered.scope, self.variables) for term in lowered.terms]
+        return [(block.start, block.count) for block in blocks]
 
 
 class GrowingCases(Generic[T]):

@@ -20,7 +20,7 @@ from relcrf.grounding.derive import facts_of
 from relcrf.grounding.gates import GateGrounder
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.naming import arguments_of, find_variable, labels
-from relcrf.grounding.variables import VariableBlock, argument_texts
+from relcrf.grounding.variables import VariableBlock, argument_texts, block_of
 from relcrf.grounding.views import NONE, BindingRows, bindings_of, count_bindings, joined_rows, read_bindings, touching
 from relcrf.kernels.distinct import distinct
 from relcrf.language.render import expression
@@ -282,11 +282,8 @@ class Grounding:
         """For each place of a template's scope the block of its variables, and how its arguments are spelt."""
         found: list[tuple[VariableBlock, tuple[str, ...]]] = []
         for term in lowered.terms:
-            if isinstance(term, Attribute):
-                name, arguments = f"{lowered.scope.sorts[term.binder]}.{term.attribute}", [term.binder]
-            else:
-                name, arguments = term.relation, [expression(argument) for argument in term.arguments]
-            found.append((next(block for block in self.blocks if block.name == name), tuple(arguments)))
+            arguments = (term.binder,) if isinstance(term, Attribute) else tuple(map(expression, term.arguments))
+            found.append((block_of(term, lowered.scope, self.blocks), arguments))
         return found
 
 

@@ -8,7 +8,7 @@ from functools import reduce
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
-from relcrf.data.names import attribute_column, entity_table
+from relcrf.data.names import attribute_column, sort_table
 from relcrf.grounding.degrees import Degrees, product
 from relcrf.grounding.plan import Plan, column_classes, multiplying
 from relcrf.model.spec import Entity, ModelSpec, Relation
@@ -59,11 +59,10 @@ def hub_text(bound: Bound, hub: Hub) -> str:
     """A hub as people read it: `Page 'p17', 4,711 x 4,711 rows`."""
     what, sort = _what(bound.spec, hub.table, hub.column)
     value: object = hub.value
-    if bound.spec.entity(sort or ""):
-        query = f"SELECT CAST(key AS VARCHAR) FROM {quoted(entity_table(sort or ''))} WHERE vid = ?"
+    if sort is not None:
+        table, number, text = sort_table(bound.spec, sort)
+        query = f"SELECT CAST({text} AS VARCHAR) FROM {quoted(table)} WHERE {number} = ?"
         ((value,),) = bound.connection.execute(query, [hub.value]).fetchall()
-    elif sort is not None:
-        value = bound.domains[sort][hub.value]
     return f"{what} '{value}', {' x '.join(f'{degree:,}' for degree in hub.degrees)} rows"
 
 

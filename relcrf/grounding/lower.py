@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from relcrf.data.names import attribute_column, bag_table, domain_table, entity_table, foreign_function, relation_table
+from relcrf.data.names import attribute_column, bag_table, domain_table, foreign_function, relation_table, sort_table
 from relcrf.grounding.plan import (
     Call,
     Column,
@@ -322,12 +322,10 @@ class _Lowering:
         """The alias of the table of all things or values that a name can be, with their attributes."""
         if name in self.lookups:
             return self.lookups[name]
-        sort = self.scope.sorts[name]
-        is_entity = self.facts.spec.entity(sort) is not None
-        table = entity_table(sort) if is_entity else domain_table(sort)
+        table, number, _ = sort_table(self.facts.spec, self.scope.sorts[name])
         alias = self._scan(table, is_lookup=self._known(name) is not None)
         self.lookups[name] = alias
-        self._bind(name, Column(alias, "vid" if is_entity else "code"))
+        self._bind(name, Column(alias, number))
         return alias
 
     def scan_atom(self, atom: Atom) -> str:

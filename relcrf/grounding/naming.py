@@ -9,7 +9,7 @@ import numpy as np
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
-from relcrf.data.names import domain_table, entity_table, relation_table
+from relcrf.data.names import entity_table, relation_table, sort_table
 from relcrf.errors import Diagnostic, UsageError, suggestion
 from relcrf.grounding.variables import VariableBlock
 
@@ -110,8 +110,7 @@ def _nearest(bound: Bound, block: VariableBlock, arguments: Sequence[str]) -> tu
     nearest = []
     for sort, text in zip(block.sorts, arguments, strict=True):
         if _code(bound, sort, text) is None:
-            is_entity = bound.spec.entity(sort) is not None
-            table, column = (entity_table(sort), "key") if is_entity else (domain_table(sort), "value")
+            table, _, column = sort_table(bound.spec, sort)
             known = f"SELECT CAST({column} AS VARCHAR) AS known FROM {quoted(table)}"
             query = f"SELECT known FROM ({known}) ORDER BY damerau_levenshtein(known, ?), known LIMIT 1"
             text = next((str(key) for (key,) in bound.connection.execute(query, [text]).fetchall()), text)
@@ -121,7 +120,7 @@ def _nearest(bound: Bound, block: VariableBlock, arguments: Sequence[str]) -> tu
 
 def _texts(bound: Bound, sort: str, codes: np.ndarray) -> np.ndarray:
     if bound.spec.entity(sort) is None:
-        return np.asarray(np.asarray(bound.domains[sort], dtype=object)[codes])
+        return np.asarray(bound.texts(sort)[codes])
     (keys,) = _cells(bound, entity_table(sort), ["CAST(key AS VARCHAR)"], codes)
     return keys
 

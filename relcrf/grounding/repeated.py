@@ -7,15 +7,16 @@ from the plan without the row, and variable `(row, item)` is `row * n_items + it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from relcrf.data.bound import Bound
-from relcrf.data.names import domain_table, entity_table
+from relcrf.data.names import sort_table
 from relcrf.grounding.lower import Facts, LoweredTemplate
 from relcrf.grounding.plan import Call, Column, Constant, Plan, Scan, Term, column_classes, columns_in, substituted
 from relcrf.model.expressions import Atom
-from relcrf.model.spec import ModelSpec
+from relcrf.model.spec import ModelSpec, Parameter
 
 
 @dataclass(frozen=True)
@@ -33,32 +34,19 @@ class Repeated:
 
 
 def on_one_row(bound: Bound, facts: Facts, lowered: LoweredTemplate) -> tuple[LoweredTemplate, Repeated | None]:
-    """The template on one row of a table whose rows all have the same factors; as it is where there is no such table."""
-    sizes = {**bound.sizes, **{name: len(values) for name, values in bound.domains.items()}}
-    found = _find(lowered, facts.spec, sizes, bound.products)
-    return found if found is not None else (lowered, None)
-
-
-def _find(
-    lowered: LoweredTemplate, spec: ModelSpec, sizes: Mapping[str, int], products: Set[str]
-) -> tuple[LoweredTemplate, Repeated] | None:
-    """
-    Args:
-        sizes: number of things or values of each sort.
-        products: random relations that admit every tuple of their arguments.
-    """
+    """Return a template on one row of a table whose rows all have the same factors; as it is where there is no such table."""
     atoms: dict[str, str] = {}
     columns = {name: term for name, term, _ in lowered.plan.outputs}
     for name, term in zip(lowered.variables, lowered.terms, strict=True):
         column = columns[name]
-        if not isinstance(term, Atom) or term.relation not in products or not isinstance(column, Column):
-            return None
+        if not isinstance(term, Atom) or term.relation not in bound.products or not isinstance(column, Column):
+            return lowered, None
         atoms[column.alias] = term.relation
-    for sort in sorted(sizes, key=lambda sort: -sizes[sort]):
-        rows = _row_columns(lowered.plan, atoms, spec, sort)
+    for sort in sorted((*bound.sizes, *bound.domains), key=lambda sort: -bound.size(sort)):
+        rows = _row_columns(lowered.plan, atoms, facts.spec, sort)
         if rows is not None:
-            return _on_one_row(lowered, spec, sizes, atoms, rows, sizes[sort])
-    return None
+            return _on_one_row(bound, lowered, atoms, rows, bound.size(sort))
+    return lowered, None
 
 
 def _row_columns(plan: Plan, atoms: Mapping[str, str], spec: ModelSpec, sort: str) -> dict[str, int] | None:
@@ -66,7 +54,12 @@ def _row_columns(plan: Plan, atoms: Mapping[str, str], spec: ModelSpec, sort: st
 
     The row is one argument of each scan, all equal to each other and to nothing else, of which nothing else speaks.
     """
-    arguments = {Column(alias, f"a{k}") for alias, name in atoms.items() for k in _arguments(spec, name, sort)}
+    arguments = {
+        Column(alias, f"a{k}")
+        for alias, name in atoms.items()
+        for k, parameter in enumerate(_parameters(spec, name))
+        if parameter.sort == sort
+    }
     free = arguments - columns_in((plan.filters, tuple(term for _, term, _ in plan.outputs)))
     classes = column_classes(plan)
     joined = set().union(*classes) if classes else set()
@@ -77,19 +70,14 @@ def _row_columns(plan: Plan, atoms: Mapping[str, str], spec: ModelSpec, sort: st
     return None
 
 
-def _arguments(spec: ModelSpec, relation: str, sort: str) -> list[int]:
+def _parameters(spec: ModelSpec, relation: str) -> tuple[Parameter, ...]:
     declared = spec.relation(relation)
     assert declared is not None
-    return [k for k, parameter in enumerate(declared.parameters) if parameter.sort == sort]
+    return declared.parameters
 
 
 def _on_one_row(
-    lowered: LoweredTemplate,
-    spec: ModelSpec,
-    sizes: Mapping[str, int],
-    atoms: Mapping[str, str],
-    rows: Mapping[str, int],
-    n_rows: int,
+    bound: Bound, lowered: LoweredTemplate, atoms: Mapping[str, str], rows: Mapping[str, int], n_rows: int
 ) -> tuple[LoweredTemplate, Repeated]:
     plan = lowered.plan
     scans = [s for s in plan.scans if s.alias not in atoms]
@@ -98,23 +86,20 @@ def _on_one_row(
     stride: dict[str, int] = {}
     count: dict[str, int] = {}
     for alias, relation in atoms.items():
-        declared = spec.relation(relation)
-        assert declared is not None
         terms: list[Term] = []
         radix, most = 1, 0
-        for k in reversed(range(len(declared.parameters))):
-            sort = declared.parameters[k].sort
+        for k, parameter in reversed([*enumerate(_parameters(bound.spec, relation))]):
             if k == rows[alias]:
                 stride[alias] = radix
             else:
-                is_entity = spec.entity(sort) is not None
-                item = Column(f"{alias}_{k}", "vid" if is_entity else "code")
-                scans.append(Scan(entity_table(sort) if is_entity else domain_table(sort), item.alias))
+                table, number, _ = sort_table(bound.spec, parameter.sort)
+                item = Column(f"{alias}_{k}", number)
+                scans.append(Scan(table, item.alias))
                 columns[Column(alias, f"a{k}")] = item
                 terms.append(item if radix == 1 else Call("*", (item, Constant(radix))))
-                most += (sizes[sort] - 1) * radix
-            radix *= sizes[sort]
-        offset[alias] = _sum(terms)
+                most += (bound.size(parameter.sort) - 1) * radix
+            radix *= bound.size(parameter.sort)
+        offset[alias] = reduce(lambda total, term: Call("+", (total, term)), terms) if terms else Constant(0)
         count[alias] = most + 1
     row_columns = {Column(alias, f"a{k}") for alias, k in rows.items()}
     equalities = tuple((a, b) for a, b in plan.equalities if a not in row_columns and b not in row_columns)
@@ -138,10 +123,3 @@ def _on_one_row(
     aliases = [scope_alias[name] for name in lowered.variables]
     repeated = Repeated(n_rows, tuple(stride[a] for a in aliases), tuple(count[a] for a in aliases))
     return replace(lowered, plan=on_row), repeated
-
-
-def _sum(terms: list[Term]) -> Term:
-    total = terms[0] if terms else Constant(0)
-    for term in terms[1:]:
-        total = Call("+", (total, term))
-    return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +17,10 @@ from relcrf.grounding import sql
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.estimate import require
 from relcrf.grounding.lower import Facts, lower_random
+from relcrf.model.expressions import Atom, Attribute
 from relcrf.model.spec import RandomRelation
 from relcrf.model.types import Bool, ValueType
+from relcrf.model.typing import Scope
 
 BOOL_VALUES = ("false", "true")
 
@@ -56,6 +59,12 @@ class VariableBlock:
         """A variable as people name it: `Page(12).category`, `Smokes(anna)`."""
         name = f"{self.owner}({', '.join(arguments)})"
         return name if self.attribute is None else f"{name}.{self.attribute}"
+
+
+def block_of(term: Attribute | Atom, scope: Scope, blocks: Sequence[VariableBlock]) -> VariableBlock:
+    """Return the block of the variables of a random term."""
+    owner = (term.relation, None) if isinstance(term, Atom) else (scope.sorts[term.binder], term.attribute)
+    return next(block for block in blocks if (block.owner, block.attribute) == owner)
 
 
 def values_of(bound: Bound, kind: ValueType) -> tuple[str, ...]:
@@ -141,9 +150,5 @@ def argument_codes(bound: Bound, block: VariableBlock) -> list[np.ndarray]:
 
 def argument_texts(bound: Bound, block: VariableBlock) -> list[np.ndarray]:
     """For each argument, its key or value as text for each of a block's variables, shape (count,)."""
-    known = {sort: _texts(bound, sort) for sort in set(block.sorts)}
+    known = {sort: bound.texts(sort) for sort in set(block.sorts)}
     return [known[sort][codes] for sort, codes in zip(block.sorts, argument_codes(bound, block), strict=True)]
-
-
-def _texts(bound: Bound, sort: str) -> np.ndarray:
-    return bound.keys(sort) if bound.spec.entity(sort) else np.asarray(bound.domains[sort], dtype=object)

@@ -131,37 +131,28 @@ class _Binder(BagCoding):
             self._sql(f"CREATE OR REPLACE TABLE {quoted(spelling)} AS {coded}")
 
     def _columns_of(self, domain: str) -> list[tuple[RawTable, str]]:
-        """Every column that holds values of a domain."""
-        found = []
+        """Return every column that holds values of a domain."""
+        found: list[tuple[RawTable, str | None]] = []
         for entity in self.spec.entities:
             table = self.dataset.find(entity.name)
             for attribute in entity.attributes:
-                column = table.column(attribute.name) if table else None
-                if attribute.type == DomainType(domain) and table and column:
-                    found.append((table, column))
-                if attribute.type == Bag(domain):
-                    bag = self._bag_columns(entity, attribute, quiet=True)
-                    if bag:
-                        found.append((bag[0], bag[2]))
-        for relation in self.spec.relations:
-            table = self.dataset.find(relation.name)
-            for attribute in relation.attributes:
-                own = table.column(attribute.name) if table else None
-                if attribute.type == DomainType(domain) and table and own:
-                    found.append((table, own))
-        for random in self.spec.random_relations:
-            table = self.dataset.find(random.name)
-            value = self._value_column(random, table, quiet=True) if table else None
-            if table and value and random.type == DomainType(domain):
-                found.append((table, value))
+                if attribute.type == DomainType(domain) and table is not None:
+                    found.append((table, table.column(attribute.name)))
+                elif attribute.type == Bag(domain) and (bag := self._bag_columns(entity, attribute, quiet=True)):
+                    found.append((bag[0], bag[2]))
         relations: tuple[Relation | RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
-        for each in relations:
-            table = self.dataset.find(each.name)
-            columns = self._argument_columns(each, table, quiet=True) if table else []
-            for parameter, column in zip(each.parameters, columns, strict=False):
-                if parameter.sort == domain and table and column:
-                    found.append((table, column))
-        return found
+        for relation in relations:
+            table = self.dataset.find(relation.name)
+            if table is None:
+                continue
+            if isinstance(relation, Relation):
+                found += [(table, table.column(a.name)) for a in relation.attributes if a.type == DomainType(domain)]
+            elif relation.type == DomainType(domain):
+                found.append((table, self._value_column(relation, table, quiet=True)))
+            columns = self._argument_columns(relation, table, quiet=True)
+            sorts = [parameter.sort for parameter in relation.parameters]
+            found += [(table, column) for sort, column in zip(sorts, columns, strict=True) if sort == domain]
+        return [(table, column) for table, column in found if column is not None]
 
     # Entities
 
@@ -252,10 +243,7 @@ class _Binder(BagCoding):
             return [*taken]
         for parameter, column in zip(relation.parameters, named, strict=True) if not quiet else ():
             if column is None:
-                message = f"the table of {relation.name} has no column '{parameter.name}'"
-                guess = suggestion(parameter.name, table.columns) if any(named) else None
-                hint = guess or f"its columns are {listing(table.columns)}"
-                self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
+                self._missing_column(relation.name, parameter.name, table, guess=any(named))
         return named
 
     def _relation(self, relation: Relation) -> None:

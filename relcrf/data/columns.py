@@ -69,9 +69,7 @@ class ColumnCoding:
                 remark = f" ({guess})" if guess else ""
                 self.bound.notes.append(f"{table.place} has no column '{attribute.name}': every one is a query{remark}")
                 return "NULL::INTEGER"
-            message = f"the table of {owner} has no column '{attribute.name}'"
-            hint = suggestion(attribute.name, table.columns) or f"its columns are {listing(table.columns)}"
-            self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint))
+            self._missing_column(owner, attribute.name, table)
             return None
         if isinstance(attribute.type, DomainType):
             return self._domain_column(f"{owner}.{attribute.name}", attribute.type.domain, table, column)
@@ -228,6 +226,12 @@ class ColumnCoding:
         if bad := bad_rows(self.connection, table, column, condition):
             hint = f"every value of this column must be a key in the table of {sort}"
             self.problems.append(bad.diagnostic("E219", f"there is no {sort} '{bad.value}'", table, column, hint))
+
+    def _missing_column(self, owner: str, column: str, table: RawTable, *, guess: bool = True) -> None:
+        hint = suggestion(column, table.columns) if guess else None
+        message = f"the table of {owner} has no column '{column}'"
+        columns = f"its columns are {listing(table.columns)}"
+        self.problems.append(Diagnostic("E212", message, DataPlace(table.place), hint or columns))
 
     def _missing_table(self, what: str, *names: str) -> None:
         known = [t.name for t in self.dataset.tables.values()]

@@ -33,7 +33,6 @@ from relcrf.grounding.repeated import on_one_row
 from relcrf.grounding.saved import SavedBlocks, identity
 from relcrf.grounding.variables import VariableBlock
 from relcrf.model.spec import Gate, Template
-from relcrf.model.types import Bag
 
 OPEN = "open"
 """The pattern of a gate's weights."""
@@ -139,8 +138,7 @@ def _made(maker: BlockMaker, task: GroundingTask, storage: Storage) -> GroundBlo
     features = [growing.finish() for growing, _ in cases.finished()]
     names, keys = gate.feature_names or ("1",), None
     if gate.bag is not None:
-        domain = _domain(lowered, gate)
-        keys = KeyDictionary(domain, tuple((value,) for value in maker.bound.domains[domain]))
+        keys = KeyDictionary(gate.domain, tuple((value,) for value in maker.bound.domains[gate.domain]))
     name = lowered.template.name
     weights = WeightBlock(name, len(keys.values) if keys else len(names), 1)
     groups = tuple(FactorGroup((), (), one, None, 0) for one in features)
@@ -160,7 +158,7 @@ class _GrowingFeatures:
         owner = lowered.scope.sorts[gate.bag.binder]
         bag = bound.given[bag_table(owner, gate.bag.attribute)]
         start = np.searchsorted(bag["vid"], np.arange(bound.sizes[owner] + 1))
-        self._bag = Sparse(start, bag["code"].view(), bag["count"].view(), len(bound.domains[_domain(lowered, gate)]))
+        self._bag = Sparse(start, bag["code"].view(), bag["count"].view(), len(bound.domains[gate.domain]))
         self._start = storage.column(np.int64, name=f"{name}.row_start")
         self._column = storage.column(np.int32, name=f"{name}.column")
         self._counts = storage.column(np.float32, name=f"{name}.values")
@@ -188,26 +186,15 @@ class _GrowingFeatures:
         return Ones(self._n_rows) if self._values is None else Dense(self._values.finish())
 
 
-def _domain(lowered: LoweredTemplate, gate: LoweredGate) -> str:
-    """Return the domain of a gate's bag."""
-    assert gate.bag is not None
-    kind = lowered.scope.type_of(gate.bag)
-    assert isinstance(kind, Bag)
-    return kind.domain
-
-
 def _fits(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:
     """Return True if a block has a row of features for each factor of some groups, or for each of one row that they repeat."""
     if len(block.groups) != len(groups):
         return False
-    return all(own.features.n_rows in _n_rows(group) for own, group in zip(block.groups, groups, strict=True))
-
-
-def _n_rows(group: FactorGroup) -> tuple[int, ...]:
-    """Return how many rows the features of a group's gates may have."""
-    if isinstance(group.scope, RepeatedScope):
-        return len(group.scope.offsets[0]), group.n_factors
-    return (group.n_factors,)
+    for own, group in zip(block.groups, groups, strict=True):
+        n_patterns = len(group.scope.offsets[0]) if isinstance(group.scope, RepeatedScope) else group.n_factors
+        if own.features.n_rows not in (n_patterns, group.n_factors):
+            return False
+    return True
 
 
 def _in_order(features: AbstractFeatures, group: FactorGroup) -> AbstractFeatures:

@@ -79,12 +79,13 @@ class LoweredGate:
     Args:
         outputs: of its numbers, none is the constant 1; or, where the feature is a bag, the vid of the entity that has it.
         feature_names: how the features are spelt.
-        bag: the only feature, in place of numbers.
+        bag: the only feature, in place of numbers. domain: of its values.
     """
 
     outputs: tuple[str, ...]
     feature_names: tuple[str, ...]
-    bag: Attribute | None
+    bag: Attribute | None = None
+    domain: str = ""
 
 
 @dataclass(frozen=True)
@@ -175,10 +176,8 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
     features, names, values = _features(lowering, () if bag is not None else template.by, "f")
     outputs += values
     if bag is not None:
-        kind = scope.type_of(bag)
-        assert isinstance(kind, Bag)
         alias = lowering.scan_bag(bag)
-        keys.append(KeyColumn("k0", DomainType(kind.domain)))
+        keys.append(KeyColumn("k0", DomainType(lowering.domain_of(bag))))
         outputs.append(("k0", Column(alias, "code"), "integer"))
         outputs.append(("f0", Column(alias, "count"), "double"))
         features, names = ("f0",), (expression(bag),)
@@ -221,9 +220,10 @@ def _lowered_gate(lowering: _Lowering, gate: Gate) -> tuple[LoweredGate, list[tu
     """Return a gate and the outputs with their terms."""
     bag = _only_bag(gate.by, lowering.scope)
     if bag is not None:
-        return LoweredGate(("owner",), (expression(bag),), bag), [("owner", lowering.column_of(bag.binder), "integer")]
+        lowered = LoweredGate(("owner",), (expression(bag),), bag, lowering.domain_of(bag))
+        return lowered, [("owner", lowering.column_of(bag.binder), "integer")]
     features, names, outputs = _features(lowering, gate.by, "fg")
-    return LoweredGate(features, names, None), outputs
+    return LoweredGate(features, names), outputs
 
 
 def _is_constant_one(by: tuple[Expression, ...]) -> bool:
@@ -349,10 +349,13 @@ class _Lowering:
             self.filters.append(Compare("==", column, self._code(argument, sort)))
 
     def _scan_member(self, member: Member) -> None:
-        alias = self.scan_bag(member.bag)
-        kind = self.scope.type_of(member.bag)
+        self._join(member.element, self.domain_of(member.bag), Column(self.scan_bag(member.bag), "code"))
+
+    def domain_of(self, bag: Attribute) -> str:
+        """Return the domain of a bag's values."""
+        kind = self.scope.type_of(bag)
         assert isinstance(kind, Bag)
-        self._join(member.element, kind.domain, Column(alias, "code"))
+        return kind.domain
 
     def scan_bag(self, bag: Attribute) -> str:
         """Joins a bag: one row for each of its values."""

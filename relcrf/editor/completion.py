@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from relcrf.editor.document import Document
-from relcrf.editor.expected import expected
 from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import attribute_head, function_help
 from relcrf.editor.sketch import Sketch
 from relcrf.errors import UsageError
 from relcrf.language.render import written_value
-from relcrf.language.tokens import COMPARISONS, DeclarationTokens
+from relcrf.language.parse import feed
+from relcrf.language.tokens import COMPARISONS, DeclarationTokens, SourceText, spellings
 from relcrf.language.words import BODY, CLAUSES, CONTINUING, DECLARATIONS
 from relcrf.model import spec as s
 from relcrf.model.functions import AGGREGATES, FUNCTIONS, MEASURES
@@ -240,7 +240,7 @@ class _Place:
             if isinstance(relation, s.RandomRelation) and clause in ("where", "per", "by"):
                 continue
             places = ", ".join(f"${{{k}:{p.name}}}" for k, p in enumerate(relation.parameters, 1))
-            head = f"{relation.name}({', '.join(f'{p.name}: {p.sort}' for p in relation.parameters)})"
+            head = f"{relation.name}({', '.join(map(str, relation.parameters))})"
             kind = (
                 "derived"
                 if isinstance(relation, s.Derived)

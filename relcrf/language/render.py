@@ -39,14 +39,16 @@ def declaration(node: s.Declaration) -> str:
         case s.Entity(name, attributes, key):
             return f"entity {name}" + ("" if key == "id" else f"({key})") + _block(attributes)
         case s.Relation(name, parameters, attributes):
-            return f"relation {name}({_parameters(parameters)})" + _block(attributes)
+            return f"relation {name}({', '.join(map(str, parameters))})" + _block(attributes)
         case s.Derived(name, parameters, definition):
-            head = f"derive {name}({_parameters(parameters)})"
+            head = f"derive {name}({', '.join(map(str, parameters))})"
             if isinstance(definition, s.Nearest):
                 return f"{head} = nearest {definition.count} by {expression(definition.measure)}"
             return f"{head}\n    where {expression(definition)}"
         case s.RandomRelation(name, parameters, kind, where):
-            text = f"predict relation {name}({_parameters(parameters)})" + ("" if kind == Bool() else f" : {kind}")
+            text = f"predict relation {name}({', '.join(map(str, parameters))})" + (
+                "" if kind == Bool() else f" : {kind}"
+            )
             return text if where is None else f"{text}\n    where {expression(where)}"
         case s.Template():
             return _template(node)
@@ -60,7 +62,7 @@ def declaration(node: s.Declaration) -> str:
 
 
 def _template(node: s.Template) -> str:
-    lines = [f"{'candidates' if node.is_candidate else 'template'} {node.name}({_parameters(node.parameters)})"]
+    lines = [f"{'candidates' if node.is_candidate else 'template'} {node.name}({', '.join(map(str, node.parameters))})"]
     if node.where is not None:
         lines.append(f"where {expression(node.where)}")
     lines.append(f"over {'symmetric ' if node.symmetric else ''}{_list(node.over)}")
@@ -97,10 +99,6 @@ def written_value(value: str) -> str:
     """Return a value of a domain as a model writes it: a name or a whole number as it is, else a text in quotes."""
     is_plain = is_name(value) or re.fullmatch(r"-?\d+", value, re.ASCII)
     return value if is_plain else json.dumps(value, ensure_ascii=False)
-
-
-def _parameters(parameters: tuple[s.Parameter, ...]) -> str:
-    return ", ".join(f"{p.name}: {p.sort}" for p in parameters)
 
 
 def _block(attributes: tuple[s.AttributeDeclaration, ...]) -> str:

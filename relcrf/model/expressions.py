@@ -186,11 +186,16 @@ def _parts(kind: type) -> tuple[str, ...]:
 _NODES = get_args(Expression)
 
 
-def walk(expression: Expression) -> Iterator[Expression]:
-    """The expression and everything below it, parents first."""
+def walk(expression: Expression, into: Callable[[Expression], bool] = lambda node: True) -> Iterator[Expression]:
+    """Yield the expression and everything below it, parents first.
+
+    Args:
+        into: Whether the sub-expressions of a node are visited.
+    """
     yield expression
-    for child in children(expression):
-        yield from walk(child)
+    if into(expression):
+        for child in children(expression):
+            yield from walk(child, into)
 
 
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from relcrf.errors import Source, Span
 from relcrf.model.expressions import Expression, Function, Spanned
@@ -88,6 +88,9 @@ class Parameter(Spanned):
 
     name: str
     sort: str
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.sort}"
 
 
 @dataclass(frozen=True)
@@ -226,6 +229,14 @@ AnyRelation: TypeAlias = Relation | RandomRelation | Derived
 _INLINE = re.compile(r"(-?\d{1,18})\.\.(-?\d{1,18})", re.ASCII)
 
 
+_T = TypeVar("_T")
+
+
+def _declarations_of(kind: type[_T]) -> cached_property[tuple[_T, ...]]:
+    """Define a property of a specification: its declarations of one class, in the order of the text."""
+    return cached_property(lambda spec: tuple(d for d in spec.everything if isinstance(d, kind)))
+
+
 @dataclass(frozen=True)
 class ModelSpec:
     """The declarations of a model, in the order of the file.
@@ -309,33 +320,13 @@ class ModelSpec:
     def domains(self) -> tuple[Domain, ...]:
         return tuple(d for d in self.everything if isinstance(d, Domain))
 
-    @cached_property
-    def entities(self) -> tuple[Entity, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Entity))
-
-    @cached_property
-    def relations(self) -> tuple[Relation, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Relation))
-
-    @cached_property
-    def random_relations(self) -> tuple[RandomRelation, ...]:
-        return tuple(d for d in self.everything if isinstance(d, RandomRelation))
-
-    @cached_property
-    def derived(self) -> tuple[Derived, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Derived))
-
-    @cached_property
-    def templates(self) -> tuple[Template, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Template))
-
-    @cached_property
-    def rules(self) -> tuple[Rule, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Rule))
-
-    @cached_property
-    def gates(self) -> tuple[Gate, ...]:
-        return tuple(d for d in self.everything if isinstance(d, Gate))
+    entities = _declarations_of(Entity)
+    relations = _declarations_of(Relation)
+    random_relations = _declarations_of(RandomRelation)
+    derived = _declarations_of(Derived)
+    templates = _declarations_of(Template)
+    rules = _declarations_of(Rule)
+    gates = _declarations_of(Gate)
 
     @cached_property
     def constants(self) -> dict[str, tuple[str, ...]]:

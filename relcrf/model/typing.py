@@ -16,7 +16,7 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.expressions import children
+from relcrf.model.expressions import children, walk
 from relcrf.model.functions import FUNCTIONS
 
 
@@ -83,7 +83,7 @@ class Scope:
 
     def _places(self, where: e.Expression, sorts: dict[str, str]) -> Iterator[tuple[e.Expression, str]]:
         """The places where a name may stand for a thing or value, each with its sort, as far as sorts are known."""
-        for node in _outside_aggregates(where):
+        for node in walk(where, into=lambda node: not isinstance(node, e.Aggregate)):
             if isinstance(node, e.Atom):
                 relation = self.spec.relation(node.relation)
                 parameters = relation.parameters if relation is not None else ()
@@ -96,19 +96,12 @@ class Scope:
 
     def constant(self, expression: e.Expression, domain: str) -> str | None:
         """The value of a domain that an expression denotes, as the domain spells it; None where it denotes none."""
-        declared = self.spec.domain(domain)
-        match expression:
-            case e.Text(text):
-                pass
-            case e.Name(text) if isinstance(declared, s.EnumeratedDomain):
-                pass
-            case e.Number(value) | e.Negative(e.Number(value)):
-                text = f"-{value}" if isinstance(expression, e.Negative) else str(value)
-            case _:
-                return None
+        declared, text = self.spec.domain(domain), _literal(expression)
+        if text is None or (isinstance(expression, e.Name) and not isinstance(declared, s.EnumeratedDomain)):
+            return None
         match declared:
             case s.EnumeratedDomain():
-                return text if text in declared.values else _same_number(expression, declared.values)
+                return text if text in declared.values else _same_number(text, expression, declared.values)
             case s.RangeDomain(_, low, high):
                 number = int(text) if re.fullmatch(r"-?\d{1,18}", text, re.ASCII) else None
                 return text if number is not None and str(number) == text and low <= number <= high else None
@@ -256,13 +249,8 @@ class Scope:
     def _no_value(self, expression: e.Expression, domain: str) -> TypeProblem:
         declared = self.spec.domain(domain)
         known = declared.values if isinstance(declared, s.EnumeratedDomain) else ()
-        match expression:
-            case e.Name(text) | e.Text(text):
-                pass
-            case e.Number(value) | e.Negative(e.Number(value)):
-                text = f"-{value}" if isinstance(expression, e.Negative) else str(value)
-            case _:
-                text = "this"
+        text = _literal(expression)
+        text = "this" if text is None else text
         if isinstance(declared, s.RangeDomain):
             hint: str | None = f"{domain} is {declared.low}..{declared.high}"
         else:
@@ -313,7 +301,7 @@ class Scope:
             raise TypeProblem("E102", f"unknown relation or function '{atom.relation}'", atom, hint)
         wanted = relation.parameters
         if len(atom.arguments) != len(wanted):
-            declared = ", ".join(f"{each.name}: {each.sort}" for each in wanted)
+            declared = ", ".join(map(str, wanted))
             message = f"{atom.relation} takes {_count(len(wanted), 'argument')}, not {len(atom.arguments)}"
             raise TypeProblem("E108", message, atom, f"it is declared {atom.relation}({declared})")
         for argument, parameter in zip(atom.arguments, wanted, strict=True):
@@ -436,24 +424,24 @@ def _parameters(sorts: Mapping[str, str]) -> tuple[s.Parameter, ...]:
     return tuple(s.Parameter(name, sort) for name, sort in sorts.items())
 
 
-def _outside_aggregates(expression: e.Expression) -> Iterator[e.Expression]:
-    """The expression and everything below it that no aggregate encloses."""
-    yield expression
-    if not isinstance(expression, e.Aggregate):
-        for child in children(expression):
-            yield from _outside_aggregates(child)
-
-
-def _same_number(expression: e.Expression, values: tuple[str, ...]) -> str | None:
-    """The only value that is the same number in another spelling: a literal `2.5` for `2.50`."""
+def _literal(expression: e.Expression) -> str | None:
+    """Return the text of a name, a text or a number, None of any other expression."""
     match expression:
-        case e.Number(value) | e.Negative(e.Number(value)):
-            number = Decimal(str(value))
-        case _:
-            return None
-    number = -number if isinstance(expression, e.Negative) else number
+        case e.Name(text) | e.Text(text):
+            return text
+        case e.Number(value):
+            return str(value)
+        case e.Negative(e.Number(value)):
+            return f"-{value}".removeprefix("--")
+    return None
+
+
+def _same_number(text: str, literal: e.Expression, values: tuple[str, ...]) -> str | None:
+    """Return the only value that is the same number as a literal in another spelling: `2.50` for `2.5`."""
+    if not isinstance(literal, e.Number | e.Negative):
+        return None
     numbers = (v for v in values if re.fullmatch(r"-?\d+(\.\d+)?([eE][+-]?\d{1,4})?", v, re.ASCII))
-    same = [v for v in numbers if Decimal(v) == number]
+    same = [v for v in numbers if Decimal(v) == Decimal(text)]
     return same[0] if len(same) == 1 else None
 
 

@@ -12,8 +12,8 @@ from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import attribute_head, function_help
 from relcrf.editor.sketch import Sketch
 from relcrf.errors import UsageError
-from relcrf.language.render import written_value
 from relcrf.language.parse import feed
+from relcrf.language.render import written_value
 from relcrf.language.tokens import COMPARISONS, DeclarationTokens, SourceText, spellings
 from relcrf.language.words import BODY, CLAUSES, CONTINUING, DECLARATIONS
 from relcrf.model import spec as s
@@ -99,6 +99,33 @@ def complete(document: Document, offset: int, *, after_space: bool = False) -> C
     for item in sorted(place.items(), key=lambda item: item.rank):  # values stay in the order of their states
         best.setdefault(item.label, item)
     return Completions(start, stop, tuple(best.values()))
+
+
+@dataclass(frozen=True)
+class ExpectedWords:
+    """What the grammar admits behind the beginning of a declaration.
+
+    Args:
+        words: of the language.
+        takes_term: an expression may begin.
+        is_whole: nothing need follow.
+    """
+
+    words: frozenset[str]
+    takes_term: bool
+    is_whole: bool
+
+
+def expected(text: str) -> ExpectedWords | None:
+    """Return what may follow the beginning of a declaration; None where it has a mistake already."""
+    parser, _, wrong = feed(SourceText(text).code(0, len(text)))
+    if wrong is not None:
+        return None
+    names: set[str] = parser.accepts()
+    words = {word for name in names if (word := spellings().get(name, "")).isidentifier()}
+    if "FIGURE" in names:
+        words |= set(AGGREGATES)
+    return ExpectedWords(frozenset(words), {"NAME", "LPAR"} <= names, "$END" in names)
 
 
 class _Place:

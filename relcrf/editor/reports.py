@@ -28,16 +28,14 @@ class PlacedDiagnostic:
     """A diagnostic at offsets of the document.
 
     Args:
-        page: the page that explains its code, where this installation has it.
+        message: with the hint, and the file where that is another one.
     """
 
+    diagnostic: Diagnostic
     start: int
     stop: int
-    is_error: bool
-    code: str
     message: str
     related: tuple[Related, ...]
-    page: Path | None
 
 
 def reports(document: Document) -> Iterator[PlacedDiagnostic]:
@@ -52,13 +50,11 @@ def reports(document: Document) -> Iterator[PlacedDiagnostic]:
             related = (Related(diagnostic.message, source, start, stop), *related)
             message = f"in '{source}': {message}"
             start, stop = _include(document, source)
-        yield PlacedDiagnostic(
-            start, stop, diagnostic.is_error, diagnostic.code, message, related, page(diagnostic.code)
-        )
+        yield PlacedDiagnostic(diagnostic, start, stop, message, related)
 
 
 def page(code: str) -> Path | None:
-    """The page about a code, where it is installed."""
+    """Return the page that explains a code, where this installation has it."""
     try:
         return shipped("docs/errors", f"{code}.md")
     except FileNotFoundError:

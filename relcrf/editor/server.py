@@ -23,10 +23,10 @@ from relcrf.editor.hover import hover
 from relcrf.editor.outline import Heading, outline
 from relcrf.editor.positions import Positions
 from relcrf.editor.rename import RenameRefused, renameable, require_free
-from relcrf.editor.reports import PlacedDiagnostic, reports
+from relcrf.editor.reports import PlacedDiagnostic, Related, page, reports
 from relcrf.editor.runs import Runs
 from relcrf.editor.symbols import Occurrence
-from relcrf.editor.workspace import Place, Workspace
+from relcrf.editor.workspace import Workspace
 from relcrf.errors import ModelError
 from relcrf.language.format import format_text
 
@@ -121,29 +121,31 @@ class RcrfServer(LanguageServer):
                 return uri
         return str(from_fs_path(str(path)))
 
-    def location(self, place: Place) -> types.Location:
-        text = place.document.texts[place.source].text
-        return types.Location(self.uri_of(place.path, place.document), self.range(text, place.start, place.stop))
+    def location(self, document: Document, found: Occurrence | Related) -> types.Location:
+        """Some characters of a document, or of a file that it includes."""
+        uri = self.uri_of(document.path_of(found.source), document)
+        return types.Location(uri, self.range(document.texts[found.source].text, found.start, found.stop))
 
     # Answers
 
     def _diagnostic(self, document: Document, report: PlacedDiagnostic) -> types.Diagnostic:
         related = [
-            types.DiagnosticRelatedInformation(self.location(Place(document, r.source, r.start, r.stop)), r.message)
-            for r in report.related
+            types.DiagnosticRelatedInformation(self.location(document, related), related.message)
+            for related in report.related
         ]
         message = report.message
         if not self.supports("text_document.publish_diagnostics.related_information"):
             message = "\n".join([message, *dict.fromkeys(f"note: {r.message}" for r in report.related)])
             related = []
-        severity = types.DiagnosticSeverity.Error if report.is_error else types.DiagnosticSeverity.Warning
-        page = from_fs_path(str(report.page)) if report.page is not None else None
+        is_error, code = report.diagnostic.is_error, report.diagnostic.code
+        explained = page(code)
+        href = from_fs_path(str(explained)) if explained is not None else None
         return types.Diagnostic(
             range=self.range(document.text.text, report.start, report.stop),
             message=message,
-            severity=severity,
-            code=report.code,
-            code_description=types.CodeDescription(page) if page else None,
+            severity=types.DiagnosticSeverity.Error if is_error else types.DiagnosticSeverity.Warning,
+            code=code,
+            code_description=types.CodeDescription(href) if href else None,
             source="relcrf",
             related_information=related or None,
         )
@@ -266,39 +268,26 @@ def hovered(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
     return types.Hover(ls.markup(found.text), ls.range(document.text.text, found.start, found.stop))
 
 
-def _occurrence(ls: RcrfServer, document: Document, position: types.Position) -> Occurrence | None:
-    return document.index.at(document.name, ls.offset(document, position))
-
-
 @server.feature(types.TEXT_DOCUMENT_DEFINITION)
 def defined(ls: RcrfServer, params: types.DefinitionParams) -> list[types.Location] | None:
     """Where the name is declared; of an `include`, the file."""
     document = ls.document(params.text_document.uri)
-    found = _occurrence(ls, document, params.position)
+    offset = ls.offset(document, params.position)
+    found = document.index.at(document.name, offset)
     if found is None:
-        return _included_file(ls, document, params.position)
-    declarations = document.index.declarations(found.symbol)
-    return [ls.location(Place.of(document, occurrence)) for occurrence in declarations]
-
-
-def _included_file(ls: RcrfServer, document: Document, position: types.Position) -> list[types.Location] | None:
-    path = document.included_at(ls.offset(document, position))
-    if path is None:
-        return None
-    top = types.Position(0, 0)
-    return [types.Location(ls.uri_of(path, document), types.Range(top, top))]
+        path, top = document.included_at(offset), types.Position(0, 0)
+        return [types.Location(ls.uri_of(path, document), types.Range(top, top))] if path is not None else None
+    return [ls.location(document, occurrence) for occurrence in document.index.declarations(found.symbol)]
 
 
 @server.feature(types.TEXT_DOCUMENT_REFERENCES)
 def referred(ls: RcrfServer, params: types.ReferenceParams) -> list[types.Location] | None:
     document = ls.document(params.text_document.uri)
-    found = _occurrence(ls, document, params.position)
+    found = document.index.at(document.name, ls.offset(document, params.position))
     if found is None:
         return None
-    places = ls.project.places(document, found.symbol)
-    if not params.context.include_declaration:
-        places = [place for place in places if not place.is_declaration]
-    return [ls.location(place) for place in places]
+    every = ls.project.occurrences(document, found.symbol)
+    return [ls.location(d, o) for d, o in every if params.context.include_declaration or not o.is_declaration]
 
 
 @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
@@ -316,17 +305,17 @@ def renamed(ls: RcrfServer, params: types.RenameParams) -> types.WorkspaceEdit:
     document = ls.document(params.text_document.uri)
     try:
         found = renameable(document, ls.offset(document, params.position))
-        places = ls.project.places(document, found.symbol)
-        for other in {id(place.document): place.document for place in places}.values():
+        every = ls.project.occurrences(document, found.symbol)
+        for other in {id(other): other for other, _ in every}.values():
             require_free(other, found.symbol, params.new_name)
-        for place in places:
-            if not ls.project.is_current(place):
-                raise RenameRefused(f"'{place.source}' has changes that are not saved: save it first")
+        for other, occurrence in every:
+            if not ls.project.is_current(other, occurrence.source):
+                raise RenameRefused(f"'{occurrence.source}' has changes that are not saved: save it first")
     except RenameRefused as refusal:
         raise Refusal(str(refusal)) from None
     changes: dict[str, list[types.TextEdit]] = {}
-    for place in places:
-        location = ls.location(place)
+    for other, occurrence in every:
+        location = ls.location(other, occurrence)
         changes.setdefault(location.uri, []).append(types.TextEdit(location.range, params.new_name))
     return types.WorkspaceEdit(changes)
 

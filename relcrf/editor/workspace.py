@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from relcrf.editor.document import Document
@@ -14,27 +13,6 @@ MAX_FOLDERS = 2000
 """Folders of the workspace in which models are looked for, so that a home directory opened by mistake costs no minutes."""
 
 _SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages"})
-
-
-@dataclass(frozen=True)
-class Place:
-    """Some characters of a document, or of a file that it includes."""
-
-    document: Document
-    source: str
-    start: int
-    stop: int
-    is_declaration: bool = False
-
-    @staticmethod
-    def of(document: Document, occurrence: Occurrence) -> Place:
-        """Where a symbol occurs."""
-        o = occurrence
-        return Place(document, o.source, o.start, o.stop, o.is_declaration)
-
-    @property
-    def path(self) -> Path | None:
-        return self.document.path_of(self.source)
 
 
 class Workspace:
@@ -66,34 +44,33 @@ class Workspace:
             self.open[uri] = Document(document.text.text, document.path)
         return including
 
-    def is_current(self, place: Place) -> bool:
-        """Whether the text around a place is still what the editor or, of a file that is not open, the disk has."""
-        known = place.document.texts[place.source].text
-        opened = next((d for d in self.open.values() if d.path == place.path), None)
-        if opened is not None or place.path is None:
+    def is_current(self, document: Document, source: str) -> bool:
+        """Return whether a text of a model is still what the editor or, of a file that is not open, the disk has."""
+        known, path = document.texts[source].text, document.path_of(source)
+        opened = next((d for d in self.open.values() if d.path == path), None)
+        if opened is not None or path is None:
             return opened is None or known == opened.text.text
         try:
-            return known == place.path.read_text(encoding="utf-8")
+            return known == path.read_text(encoding="utf-8")
         except (OSError, ValueError):
             return False
 
-    def places(self, document: Document, symbol: Symbol) -> list[Place]:
-        """Where a symbol occurs: in the document, in what it includes, and in the other models that include the same."""
-        places = [Place.of(document, occurrence) for occurrence in document.index.of(symbol)]
+    def occurrences(self, document: Document, symbol: Symbol) -> list[tuple[Document, Occurrence]]:
+        """Return where a symbol occurs: in the document, in what it includes, and in the other models that include the same."""
+        found = [(document, occurrence) for occurrence in document.index.of(symbol)]
         if symbol.space is Space.BINDER:
-            return places
+            return found
         homes = _homes(document, symbol)
-        seen = {(place.path, place.start) for place in places}
+        seen = {(document.path_of(o.source), o.start) for _, o in found}
         paths = {path for path, _ in homes}
         for other in self._models(document):
             is_near = other.path in paths or ("include" in other.text.text and paths & other.included)
             if other.path != document.path and is_near and homes & _homes(other, symbol):
                 for o in other.index.of(symbol):
-                    place = Place.of(other, o)
-                    if (place.path, place.start) not in seen:
-                        seen.add((place.path, place.start))
-                        places.append(place)
-        return places
+                    if (place := (other.path_of(o.source), o.start)) not in seen:
+                        seen.add(place)
+                        found.append((other, o))
+        return found
 
     def _models(self, document: Document) -> Iterator[Document]:
         """All models that are open, in the workspace, or beside a document and below."""

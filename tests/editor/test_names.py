@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from relcrf.editor.completion import complete
+from relcrf.editor.completion import complete, expected
 from relcrf.editor.document import Document
-from relcrf.editor.expected import expected
 from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.hover import hover
 from relcrf.editor.outline import outline

@@ -43,7 +43,8 @@ class _Survey:
         shaping.names = Names(t.name for t in tables)
         self.names = Names()
         self.entities: dict[int, ProposedEntity] = {}
-        self.memberships: list[tuple[str, ProposedEntity, EntityCandidate, Profile, str]] = []
+        self.memberships: dict[str, list[tuple[str, ProposedEntity, EntityCandidate, str]]] = {}
+        """By table: the name of a relation, its entity, the things that a column refers to, and the column."""
 
     @staticmethod
     def _is_second_part(table: Profile, tables: Sequence[Profile]) -> bool:
@@ -53,9 +54,8 @@ class _Survey:
 
     def run(self) -> Scheme:
         for table in self.left_out:
-            self._found(
-                table, "left out", "another part with the same columns; stack them in the manifest, or predict on it"
-            )
+            reason = "another part with the same columns; stack them in the manifest, or predict on it"
+            self._found(table, "left out", reason)
         self.things = [t for t in self.things if t.home not in self.left_out or t.home is None]
         vocabularies = self._vocabularies()
         things = [t for t in self.things if t not in vocabularies and self._can_be(t)]
@@ -137,9 +137,8 @@ class _Survey:
                 plain = word(found.name)
                 attribute = replace(found, name=used.free(f"{plain}_" if plain in BEFORE_NAMES else plain))
                 if folded(attribute.name) != folded(column.name) and not self.shaping.can_shape(table):
-                    self._without(
-                        table, column.name, "the language has no such name, and this source takes no manifest"
-                    )
+                    reason = "the language has no such name, and this source takes no manifest"
+                    self._without(table, column.name, reason)
                     continue
                 wanted.append((table, column.name, attribute.name))
                 entity.attributes.append(attribute)
@@ -213,9 +212,8 @@ class _Survey:
         is_plain = is_home and is_name(block.prefix) and block.prefix not in table.raw.columns
         is_plain &= all(c.removeprefix(block.prefix).removeprefix("_").isdigit() for c in block.columns)
         if not is_plain and not self.shaping.can_shape(table):
-            self._without(
-                table, f"{block.prefix}...", "columns of this form need a manifest, and this source takes none"
-            )
+            reason = "columns of this form need a manifest, and this source takes none"
+            self._without(table, f"{block.prefix}...", reason)
             return False
         side = table.name.lower().removesuffix("_wide")
         short = not is_home and len(block.prefix) < WORTHY and is_name(side) and side not in table.columns
@@ -341,7 +339,7 @@ class _Survey:
                 self._without(home, column, "refers to other things, for which this source would need a manifest")
                 continue
             name = self.shaping.names.free(f"{home.name}_{word(column)}")
-            self.memberships.append((name, entity, other, home, column))
+            self.memberships.setdefault(home.name, []).append((name, entity, other, column))
             rows = self.shaping.rows_of(home)
             key, own = quoted(thing.key), quoted(column)
             self.shaping.query(
@@ -353,18 +351,15 @@ class _Survey:
 
     def _relations_of(self, table: Profile) -> None:
         if any(thing.home is table for thing in self.things):
-            for name, entity, other, home, column in [p for p in self.memberships if p[3] is table]:
-                sort = self.entities.get(id(other))
-                if sort is None:
-                    continue
-                second = Argument(
-                    "other", sort.name, sort if sort.key else None, "other", home.columns[column].distinct
-                )
-                arguments = [Argument("thing", entity.name, entity, "thing", entity.size), second]
-                reason = f"{home.name}.{column} lies in {other.name}.{other.key}"
-                link = Link(self.names.free(camel(name)), arguments, home.columns[column].present, reason, home.name)
-                self.scheme.links.append(link)
-                self._found(home, f"relation {link.name}", reason)
+            for name, entity, other, column in self.memberships.get(table.name, ()):
+                if id(other) in self.entities:
+                    present, distinct = table.columns[column].present, table.columns[column].distinct
+                    first = Argument("thing", entity.name, entity, "thing", entity.size)
+                    arguments = [first, self._argument("other", other, "other", distinct)]
+                    reason = f"{table.name}.{column} lies in {other.name}.{other.key}"
+                    link = Link(self.names.free(camel(name)), arguments, present, reason, table.name)
+                    self.scheme.links.append(link)
+                    self._found(table, f"relation {link.name}", reason)
             return
         if any(f.table == table.name for f in self.scheme.findings):
             return
@@ -374,26 +369,30 @@ class _Survey:
             return
         self._relation(table, refs)
 
+    def _argument(self, name: str, thing: EntityCandidate, column: str, distinct: int) -> Argument:
+        sort = self.entities[id(thing)]
+        return Argument(name, sort.name, sort if sort.key else None, column, distinct)
+
     def _relation(self, table: Profile, refs: list[tuple[str, EntityCandidate]]) -> None:
         told = {c for c, _ in refs}
         refs = self._without_told(table, refs)
         columns = [c for c, _ in refs]
         rest = [c for c in table.columns.values() if c.name not in told and c.name.lower() not in SPLITS]
         rest = [c for c in rest if c.distinct > 1 or len(refs) == 1]
-        reason = "; ".join(f"{c} lies in {self._key_of(t)}" for c, t in refs)
+        reason = "; ".join(f"{c} lies in {f'{t.home.name}.{t.key}' if t.home else t.name}" for c, t in refs)
         if len(refs) == 2 and refs[0][1] is refs[1][1] and not rest:
             a, b = (quoted(c) for c in columns)
             if not table.number(f"SELECT count(*) FROM this WHERE {a} <> {b}"):
                 self._found(table, "left out", f"says only that each {refs[0][1].name} is itself")
                 return
+        can_shape = self.shaping.can_shape(table)
         used = Names()
-        arguments, renamed, attributes, value = [], {}, [], None
-        for column, thing in refs:
-            sort = self.entities[id(thing)]
-            own = used.free(sayable(column))
-            renamed[own] = column
-            entity = sort if sort.key else None
-            arguments.append(Argument(own, sort.name, entity, column, table.columns[column].distinct))
+        renamed = {used.free(sayable(column)): column for column in columns}
+        arguments = [
+            self._argument(own, thing, column, table.columns[column].distinct)
+            for own, (column, thing) in zip(renamed, refs, strict=True)
+        ]
+        attributes, value = [], None
         name = self.names.free(camel(table.name), camel(f"{table.name}_of"))
         tuples = table.distinct(columns)
         for one in rest:
@@ -417,30 +416,25 @@ class _Survey:
                     attribute = replace(found, name=used.free(word(one.name)))
                     renamed[attribute.name] = one.name
                     attributes.append(attribute)
-        if any(
-            new != old and folded(new) != folded(old) for new, old in renamed.items()
-        ) and not self.shaping.can_shape(table):
-            self._found(
-                table, "left out", "its columns have names that the language has not, and this source takes no manifest"
-            )
+        misnamed = {new: old for new, old in renamed.items() if folded(new) != folded(old)}
+        if can_shape:
+            self.shaping.take(table, name, misnamed)
+        elif misnamed:
+            reason = "its columns have names that the language has not, and this source takes no manifest"
+            self._found(table, "left out", reason)
             return
-        if self.shaping.can_shape(table):
-            self.shaping.take(table, name, {n: o for n, o in renamed.items() if folded(n) != folded(o)})
         if len(refs) == 1 and len(arguments) == 2 and not attributes and self._as_bag(table, arguments):
             return
-        if folded(name) != folded(table.name) and not self.shaping.can_shape(table):
+        if folded(name) != folded(table.name) and not can_shape:
             self._found(table, "left out", f"its name is that of something else: {camel(table.name)}")
             return
         link = Link(name, arguments, table.rows, reason, table.name, attributes, value, profile=table)
         self._pairs(link)
-        if value is not None and self.shaping.can_shape(table):
+        if value is not None and can_shape:
             self.shaping.opened.add(table.name if folded(name) == folded(table.name) else name)
             self.shaping.is_needed = True
         self.scheme.links.append(link)
         self._found(table, f"relation {name}" if value is None else f"random relation {name}", reason)
-
-    def _key_of(self, thing: EntityCandidate) -> str:
-        return f"{thing.home.name}.{thing.key}" if thing.home else thing.name
 
     def _without_told(
         self, table: Profile, refs: list[tuple[str, EntityCandidate]]
@@ -450,15 +444,10 @@ class _Survey:
         if len(doubled) != 2 or len(refs) == 2:
             return refs
         pair = [c for c, _ in doubled]
-        kept = list(doubled)
-        for column, thing in refs:
-            if (column, thing) in doubled:
-                continue
-            if table.distinct(pair) == table.distinct([*pair, column]):
-                self._without(table, column, f"{' and '.join(pair)} tell it")
-            else:
-                kept.append((column, thing))
-        return [ref for ref in refs if ref in kept]
+        told = [c for c, _ in refs if c not in pair and table.distinct(pair) == table.distinct([*pair, c])]
+        for column in told:
+            self._without(table, column, f"{' and '.join(pair)} tell it")
+        return [(c, t) for c, t in refs if c not in told]
 
     def _as_bag(self, table: Profile, arguments: list[Argument]) -> bool:
         """Makes it a bag where the table's name says so, as `page_word` does."""
@@ -472,11 +461,8 @@ class _Survey:
         if any(folded(a.name) == folded(name) for a in owner.entity.attributes):
             return False
         owner.entity.bags.append(ProposedBag(name, value.sort, table.name, value.distinct, table.rows))
-        self._found(
-            table,
-            f"bag {owner.entity.name}.{name}",
-            f"{owner.column} lies in {owner.entity.table}; many values a thing",
-        )
+        reason = f"{owner.column} lies in {owner.entity.table}; many values a thing"
+        self._found(table, f"bag {owner.entity.name}.{name}", reason)
         return True
 
     def _pairs(self, link: Link) -> None:

@@ -38,7 +38,7 @@ def _names_read(spec: ModelSpec, expressions: Iterable[Expression]) -> set[str]:
     while waiting:
         for node in walk(waiting.pop()):
             if isinstance(node, Attribute):
-                owners = [(e.name, e.attribute(node.attribute)) for e in spec.entities]
+                owners = [(e.name, spec.attribute(e.name, node.attribute)) for e in spec.entities]
                 found.update(*(_of_attribute(owner, declared) for owner, declared in owners if declared is not None))
             elif isinstance(node, Atom) and node.relation not in found:
                 found.add(node.relation)

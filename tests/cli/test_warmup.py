@@ -28,7 +28,8 @@ for name, module in list(sys.modules.items()):
         for function in vars(module).values():
             if isinstance(function, Dispatcher) and function.__module__ == name:
                 n += 1
-                base = f"{name.rpartition('.')[2]}.{function.__name__}"
+                place = function.py_func.__qualname__.replace("<", "").replace(">", "")
+                base = f"{name.rpartition('.')[2]}.{place}"
                 assert id(function) in declared, f"{base} is not declared by @kernel"
                 if function.targetoptions.get("inline") == "always":
                     continue  # it has no code of its own

@@ -5,6 +5,7 @@ A test that starts its own takes `spark_installed`.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,8 @@ def spark_installed() -> None:
 @pytest.fixture(scope="session")
 def spark(spark_installed: None) -> Iterator[SparkSession]:
     """A session with two executors, each a process of its own with one core. Starts in 10 to 60 seconds."""
+    handler = signal.getsignal(signal.SIGINT)
     session = spark_session(MASTER)
+    signal.signal(signal.SIGINT, handler)  # pyspark leaves its own, and later tests send Ctrl-C
     yield session
     session.stop()

@@ -24,7 +24,7 @@ from relcrf.data.readers.postgres import SCHEMES, masked, read_query, read_serve
 from relcrf.data.readers.sqlite import read_database
 from relcrf.data.sandbox import run_queries
 from relcrf.data.splits import SplitPlan
-from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, too_little_memory, unreadable
+from relcrf.data.store import DEFAULT_MEMORY, Store, first_line, is_text, too_little_memory, unreadable
 from relcrf.data.store import quoted as quoted
 from relcrf.data.values import add_columns, add_frame, graph_columns, is_graph
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
@@ -137,7 +137,7 @@ class Dataset:
         named = self._named(path)
         if not named:
             return None
-        if not _is_text(str(path.absolute())):
+        if not is_text(str(path.absolute())):
             raise unreadable(str(path), "its name is not UTF-8 text; rename it")
         try:
             self._stamps[path.absolute()] = _stamp(path)
@@ -300,15 +300,6 @@ def _stamp(path: Path) -> tuple[int, ...]:
     """What of a file changes with its content."""
     found = path.stat()
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _is_text(name: str) -> bool:
-    """Whether a name is text: of bytes that are not UTF-8 Python makes halves of characters, and DuckDB nothing at all."""
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _require_inside(path: Path, folder: Path) -> None:

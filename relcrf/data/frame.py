@@ -13,7 +13,7 @@ import duckdb
 import numpy as np
 
 from relcrf.data.extras import require
-from relcrf.data.store import literal, reason
+from relcrf.data.store import is_text, literal, reason
 from relcrf.errors import Diagnostic, UsageError, listing
 from relcrf.files import require_ending, whole_path
 from relcrf.text.html_table import html_table
@@ -36,10 +36,8 @@ def require_writable(path: Path) -> None:
         UsageError: for an ending that is none of the known ones, a path that is a folder or no text, or Arrow without its
             package.
     """
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise UsageError(Diagnostic("E312", f"'{path}' is no UTF-8 text", hint="choose another name")) from None
+    if not is_text(str(path)):
+        raise UsageError(Diagnostic("E312", f"'{path}' is no UTF-8 text", hint="choose another name"))
     require_ending(path, (*_COPIES, *_ARROW), "rows.csv")
     if path.suffix in _ARROW:
         require("pyarrow", "frames", f"'{path.name}'")

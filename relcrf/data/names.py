@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 
 from relcrf.model.spec import AttributeDeclaration, Entity, ModelSpec, RandomRelation, folded
@@ -77,6 +78,9 @@ def attribute_column(attribute: str) -> str:
     """The column of an attribute, apart from `vid`, `key` and the arguments."""
     return f"x.{attribute}"
 
+
+ARGUMENT = re.compile(r"a\d+")
+"""Names of the columns of a relation's arguments, which miss no value."""
 
 FOREIGN = "plugin_"
 

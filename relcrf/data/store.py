@@ -72,6 +72,15 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def is_text(name: str) -> bool:
+    """Return True if a name is text: of bytes that are not UTF-8 Python makes halves of characters, and DuckDB nothing."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def first_line(error: Exception) -> str:
     """What an error says, without its details."""
     return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -16,6 +16,7 @@ import numpy as np
 from relcrf.columns.growing import part_of
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
+from relcrf.data.names import ARGUMENT
 from relcrf.data.stream import stream
 from relcrf.grounding import sql
 from relcrf.grounding.plan import Column, Condition, Scan
@@ -123,4 +124,4 @@ def _dot(a: np.ndarray, b: np.ndarray) -> float:
 def arguments(connection: duckdb.DuckDBPyConnection, table: str) -> list[str]:
     """The columns of a relation's table that tell its tuples apart."""
     described = connection.execute(f"DESCRIBE SELECT * FROM {quoted(table)}").fetchall()
-    return [str(row[0]) for row in described if str(row[0])[0] == "a" and str(row[0])[1:].isdigit()]
+    return [str(row[0]) for row in described if ARGUMENT.fullmatch(str(row[0]))]

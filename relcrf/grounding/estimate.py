@@ -9,7 +9,6 @@ close a cycle and all other conditions are left out: what is counted then is a b
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -17,6 +16,7 @@ import duckdb
 import numpy as np
 
 from relcrf.data.dataset import quoted
+from relcrf.data.names import ARGUMENT
 from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import EXACT, Degrees, arguments, product
@@ -40,9 +40,6 @@ DEFAULT_BUDGET = 100_000_000
 
 PATIENCE = 10
 """A join whose bound is beyond this many budgets is refused at once; below, its other conditions may save it."""
-
-_IN_EVERY_ROW = re.compile(r"vid|a\d+")
-"""Names of columns that miss no value: a thing's number, and the arguments of a relation."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,9 @@ def _rows(degrees: Degrees, plan: Plan) -> tuple[int, bool]:
         return total, False
     is_symmetric = _is_symmetric(simple, left, right)
     # Without a value nothing is less or other than it, nor is anything equal to it.
-    known = [Present(column) for column in (left, right) if not _IN_EVERY_ROW.fullmatch(column.name)]
+    known = [
+        Present(column) for column in (left, right) if column.name != "vid" and not ARGUMENT.fullmatch(column.name)
+    ]
     if known:
         simple = replace(simple, filters=(*simple.filters, *known))
         total = _tree_rows(degrees, simple)

@@ -151,15 +151,17 @@ def _parts(column: np.ndarray) -> Iterator[np.ndarray]:
         yield np.asarray(column[start : start + CHUNK])
 
 
-def unary_bytes(n: int, variables: int, width: int, *, has_keys: bool) -> int:
-    """Bytes of a unary group of n bindings on so many variables. `width` is 0 for the constant 1."""
+def group_bytes(n: int, variables: int, arity: int, width: int, *, has_keys: bool) -> int:
+    """Return the bytes of a group of n bindings.
+
+    Args:
+        variables: number of variables over which a unary group has factors.
+        arity: length of the scope. width: number of features, 0 for the constant 1.
+    """
+    if arity > 1:
+        return (4 * arity + (4 + 4 * width if has_keys else 8 * width)) * n
     if not has_keys:
         return 4 * variables + (8 * variables * max(width, 1) if width or n > variables else 0)
     if n == variables:
         return 4 * variables + 4 * n + 4 * n * width
     return 4 * variables + 8 * (variables + 1) + (4 * max(width, 1) + 4 * width) * n
-
-
-def joint_bytes(n: int, arity: int, width: int, *, has_keys: bool) -> int:
-    """Bytes of a group of n factors over several variables."""
-    return (4 * arity + (4 + 4 * width if has_keys else 8 * width)) * n

@@ -8,10 +8,10 @@ from functools import reduce
 
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
-from relcrf.data.names import attribute_column, sort_table
+from relcrf.data.names import ARGUMENT, attribute_column, sort_table
 from relcrf.grounding.degrees import Degrees, product
 from relcrf.grounding.plan import Plan, column_classes, multiplying
-from relcrf.model.spec import Entity, ModelSpec, Relation
+from relcrf.model.spec import ModelSpec
 from relcrf.model.types import Bag, DomainType
 
 
@@ -67,24 +67,21 @@ def hub_text(bound: Bound, hub: Hub) -> str:
 
 
 def _what(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:
-    """What a column of a coded table is of, for people, and the entity or domain whose vids or codes it holds."""
+    """Return what a column of a coded table is of, for messages, and the entity or domain whose vids or codes it holds."""
     kind, _, name = table.partition(".")
+    owner, _, bag = name.rpartition(".")
     if kind == "bag":
-        owner_name, _, bag = name.rpartition(".")
-        attribute = spec.attribute(owner_name, bag)
-        if column == "vid" or attribute is None or not isinstance(attribute.type, Bag):
-            return owner_name, owner_name
-        return attribute.type.domain, attribute.type.domain
+        declared = spec.attribute(owner, bag)
+        assert declared is not None and isinstance(declared.type, Bag)
+        sort = declared.type.domain if column == "code" else owner
+        return sort, sort
     if column in ("vid", "code"):
         return name, name if kind in ("ent", "dom") else None
-    relation, entity = spec.relation(name), spec.entity(name)
-    if kind == "rel" and relation is not None and column.startswith("a"):
+    relation = spec.relation(name)
+    if relation is not None and ARGUMENT.fullmatch(column):
         sort = relation.parameters[int(column[1:])].sort
         return sort, sort
-    owners = [owner for owner in (relation, entity) if isinstance(owner, Entity | Relation)]
-    for owner in owners:
-        for attribute in owner.attributes:
-            if attribute_column(attribute.name) == column:
-                kind_of = attribute.type
-                return f"{name}.{attribute.name}", kind_of.domain if isinstance(kind_of, DomainType) else None
-    return name, None
+    declared = spec.attribute(name, column.removeprefix(attribute_column("")))
+    if declared is None:
+        return name, None
+    return f"{name}.{declared.name}", declared.type.domain if isinstance(declared.type, DomainType) else None

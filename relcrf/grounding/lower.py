@@ -380,10 +380,6 @@ class _Lowering:
                     reached |= {a.alias, b.alias}
         return all(column.alias in reached for column in columns)
 
-    def own_columns(self) -> list[Term]:
-        """Where the names of an aggregate stand that its condition binds."""
-        return [self.columns[name] for name in self.scope.own if name in self.columns]
-
     # Conditions
 
     def _condition_or_join(self, part: Expression) -> None:
@@ -521,7 +517,8 @@ class _Lowering:
                 return Call(called, tuple(self.number(a) for a in arguments))
             case Aggregate(function, terms, _):
                 inner = self._inside(node)
-                figures = tuple(inner.number(t) for t in terms) or tuple(inner.own_columns())
+                bound = (inner.columns[name] for name in inner.scope.own if name in inner.columns)
+                figures = tuple(inner.number(t) for t in terms) or tuple(bound)
                 keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(names_in(node)) if n in self.columns))
                 if len(keys) > 1 and self.outer is None and self._is_joined(keys):
                     base = Plan(tuple(self.scans), tuple(self.equalities))

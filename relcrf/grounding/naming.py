@@ -10,6 +10,7 @@ import numpy as np
 from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.names import entity_table, relation_table, sort_table
+from relcrf.data.store import is_text
 from relcrf.errors import Diagnostic, UsageError, suggestion
 from relcrf.grounding.variables import VariableBlock
 
@@ -47,10 +48,8 @@ def find_variable(bound: Bound, blocks: Sequence[VariableBlock], text: str) -> i
     block = next((b for b in blocks if closing and b.name == name), None)
     if block is None:
         raise _unknown(text, suggestion(name, [b.name for b in blocks]) or _example(bound, blocks))
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # bytes of a command line that are no text, as no key is
-        raise _unknown(text, _example(bound, blocks)) from None
+    if not is_text(text):  # bytes of a command line, which are no key
+        raise _unknown(text, _example(bound, blocks))
     readings = list(_readings(inside, len(block.sorts)))
     found = {_variable(bound, block, arguments) for arguments in readings} - {None}
     if len(found) > 1:

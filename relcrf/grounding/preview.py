@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from relcrf.grounding import sql
 from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, over_budget, within
-from relcrf.grounding.groups import joint_bytes, unary_bytes
+from relcrf.grounding.groups import group_bytes
 from relcrf.grounding.hubs import hub_text, worst_hub
 from relcrf.grounding.keys import count_keys, known_values
 from relcrf.grounding.lower import LoweredTemplate, lower_template
@@ -111,21 +112,15 @@ def _plan_one(
     is_small = size.is_exact and size.bindings <= COUNTED
     n_keys = count_keys(bound, sharing) if is_small else _most_keys(bound, lowered, size.bindings)
     weights = n_keys * max(1, len(lowered.features)) * pattern_count(lowered, values)
-    factors, n_bytes = 0, 0
     parts = _parts(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
-    width, has_keys = len(lowered.features), bool(lowered.keys)
-    for variables, n in parts:
-        factors += variables
-        if len(lowered.variables) > 1:
-            n_bytes += joint_bytes(n, len(lowered.variables), width, has_keys=has_keys)
-        else:
-            n_bytes += unary_bytes(n, variables, width, has_keys=has_keys)
+    arity, width, has_keys = len(lowered.variables), len(lowered.features), bool(lowered.keys)
+    n_bytes = sum(group_bytes(n, variables, arity, width, has_keys=has_keys) for variables, n in parts)
     hub = worst_hub(degrees, lowered.plan)
     rows = repeated.n_rows if repeated else 1
     return TemplatePlan(
         lowered.template.name,
         size.bindings * rows,
-        factors * rows,
+        sum(variables for variables, _ in parts) * rows,
         weights,
         n_bytes + (4 * rows if repeated else 0),
         size.is_exact,
@@ -148,11 +143,9 @@ def _cells(degrees: Degrees, template: Template) -> int:
 
 def _most_keys(bound: Bound, lowered: LoweredTemplate, bindings: int) -> int:
     """No fewer than the keys that there will be."""
-    most = 1
-    for key in lowered.keys:
-        known = known_values(bound, key)
-        most *= bindings if known is None else len(known)
-    is_known = len(lowered.keys) == 1 and known_values(bound, lowered.keys[0]) is not None
+    known = [known_values(bound, key) for key in lowered.keys]
+    most = math.prod(bindings if texts is None else len(texts) for texts in known)
+    is_known = len(known) == 1 and known[0] is not None
     return most if is_known else min(most, max(bindings, 1))
 
 

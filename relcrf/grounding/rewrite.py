@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from relcrf.data.names import ARGUMENT
 from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in, rebuilt
 
 
@@ -32,7 +33,7 @@ def _is_sure(plan: Plan, column: Column) -> bool:
     """Whether a column is never missing and always names a thing or value."""
     table = next((s.table for s in plan.scans if s.alias == column.alias), "")
     if table.startswith("rel."):
-        return column.name[0] == "a" and column.name[1:].isdigit()
+        return ARGUMENT.fullmatch(column.name) is not None
     return column.name in ("vid", "code")
 
 

@@ -480,15 +480,10 @@ class _Lowering:
                 return self._code(node, kind.domain)
             if isinstance(kind, Date):
                 return Call("date", (self.term(node),))
-        return self._numeric_if_range(node, other)
-
-    def _numeric_if_range(self, node: Expression, other: Expression) -> Term:
-        """A range's code is its distance from the lowest value: against other numbers it becomes the value itself."""
         term, kind = self.term(node), self.scope.type_of(node)
-        if not isinstance(kind, DomainType):
-            return term
-        against = self.scope.type_of(other, kind)
-        return term if against == kind else self._range_value(term, kind)
+        # A range's code is its distance from the lowest value: against other numbers it becomes the value itself.
+        is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
+        return term if is_code else self._range_value(term, kind)
 
     def _range_value(self, term: Term, kind: ValueType) -> Term:
         domain = self.facts.spec.domain(kind.domain) if isinstance(kind, DomainType) else None

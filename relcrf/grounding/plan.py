@@ -182,11 +182,11 @@ def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
     return replace(node, **{f.name: change(getattr(node, f.name)) for f in fields(node)}) if _is_node(node) else node
 
 
-def substituted(node: Any, columns: Mapping[Column, Column]) -> Any:
-    """Return a plan, condition or term with other columns in the places of some."""
+def substituted(node: Any, terms: Mapping[Column, Term]) -> Any:
+    """Return a plan, condition or term with other terms in the places of some columns."""
     if isinstance(node, Column):
-        return columns.get(node, node)
-    return rebuilt(node, lambda part: substituted(part, columns))
+        return terms.get(node, node)
+    return rebuilt(node, lambda part: substituted(part, terms))
 
 
 def _parts(node: Any) -> tuple[Any, ...]:

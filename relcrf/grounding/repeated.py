@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from relcrf.data.bound import Bound
 from relcrf.data.names import sort_table
@@ -81,45 +80,32 @@ def _on_one_row(
 ) -> tuple[LoweredTemplate, Repeated]:
     plan = lowered.plan
     scans = [s for s in plan.scans if s.alias not in atoms]
-    columns: dict[Column, Column] = {}
-    offset: dict[str, Term] = {}
-    stride: dict[str, int] = {}
-    count: dict[str, int] = {}
+    terms_of: dict[Column, Term] = {}
+    strides, counts = [], []
     for alias, relation in atoms.items():
-        terms: list[Term] = []
-        radix, most = 1, 0
+        offset: Term | None = None
+        radix, count = 1, 1
         for k, parameter in reversed([*enumerate(_parameters(bound.spec, relation))]):
             if k == rows[alias]:
-                stride[alias] = radix
+                strides.append(radix)
             else:
                 table, number, _ = sort_table(bound.spec, parameter.sort)
                 item = Column(f"{alias}_{k}", number)
                 scans.append(Scan(table, item.alias))
-                columns[Column(alias, f"a{k}")] = item
-                terms.append(item if radix == 1 else Call("*", (item, Constant(radix))))
-                most += (bound.size(parameter.sort) - 1) * radix
+                terms_of[Column(alias, f"a{k}")] = item
+                term = item if radix == 1 else Call("*", (item, Constant(radix)))
+                offset = term if offset is None else Call("+", (offset, term))
+                count += (bound.size(parameter.sort) - 1) * radix
             radix *= bound.size(parameter.sort)
-        offset[alias] = reduce(lambda total, term: Call("+", (total, term)), terms) if terms else Constant(0)
-        count[alias] = most + 1
+        terms_of[Column(alias, "vid")] = Constant(0) if offset is None else offset
+        counts.append(count)
     row_columns = {Column(alias, f"a{k}") for alias, k in rows.items()}
-    equalities = tuple((a, b) for a, b in plan.equalities if a not in row_columns and b not in row_columns)
-    outputs = []
-    scope_alias = {}
-    for name, term, kind in plan.outputs:
-        if name in lowered.variables:
-            assert isinstance(term, Column)
-            scope_alias[name] = term.alias
-            outputs.append((name, offset[term.alias], kind))
-        else:
-            outputs.append((name, substituted(term, columns), kind))
     on_row = Plan(
         tuple(scans),
-        substituted(equalities, columns),
-        substituted(plan.filters, columns),
-        tuple((n, columns.get(c, c)) for n, c in plan.bindings if c not in row_columns),
+        substituted(tuple(pair for pair in plan.equalities if row_columns.isdisjoint(pair)), terms_of),
+        substituted(plan.filters, terms_of),
+        substituted(tuple(binding for binding in plan.bindings if binding[1] not in row_columns), terms_of),
         plan.is_distinct,
-        tuple(outputs),
+        substituted(plan.outputs, terms_of),
     )
-    aliases = [scope_alias[name] for name in lowered.variables]
-    repeated = Repeated(n_rows, tuple(stride[a] for a in aliases), tuple(count[a] for a in aliases))
-    return replace(lowered, plan=on_row), repeated
+    return replace(lowered, plan=on_row), Repeated(n_rows, tuple(strides), tuple(counts))

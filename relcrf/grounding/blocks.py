@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -230,9 +231,9 @@ class _GrowingTemplate:
     """The groups of one template in the making."""
 
     def __init__(self, maker: BlockMaker, task: GroundingTask, coded: CodedKeys, storage: Storage, name: str) -> None:
-        self._maker, self._task, self._coded, self._storage = maker, task, coded, storage
+        self._maker, self._task, self._coded = maker, task, coded
         self.lowered = coded.lowered
-        self._cases = GrowingCases(maker, task, coded, name, self._new_group)
+        self._cases = GrowingCases(maker, task, coded, name, partial(_new_group, coded, storage))
         self.came = np.empty(0, dtype=np.int64)
         """Distinct combined keys, ascending; only where not all are known before."""
 
@@ -246,11 +247,6 @@ class _GrowingTemplate:
             if rows.key is not None and not self._coded.is_known:
                 self.came = distinct(np.concatenate((self.came, distinct(rows.key))))
             group.add(rows)
-
-    def _new_group(self, name: str) -> GrowingGroup:
-        arity, width, has_key = len(self.lowered.variables), len(self.lowered.features), bool(self.lowered.keys)
-        key_type = np.int32 if self._coded.limit < 2**31 else np.int64
-        return GrowingGroup(self._storage, name, arity, has_key=has_key, width=width, key_type=key_type)
 
     def finish(self, n_keys: int, place_of: KeyPlaces | None) -> list[FactorGroup]:
         """The groups, in the order of their cases."""
@@ -267,6 +263,12 @@ class _GrowingTemplate:
                 features = Tiled(features, repeated.n_rows)
             out.append(FactorGroup(scope, cardinalities, features, patterns, 0))
         return out
+
+
+def _new_group(coded: CodedKeys, storage: Storage, name: str) -> GrowingGroup:
+    lowered, key_type = coded.lowered, np.int32 if coded.limit < 2**31 else np.int64
+    arity, width, has_key = len(lowered.variables), len(lowered.features), bool(lowered.keys)
+    return GrowingGroup(storage, name, arity, has_key=has_key, width=width, key_type=key_type)
 
 
 def _require_width(one: LoweredTemplate, first: LoweredTemplate) -> None:

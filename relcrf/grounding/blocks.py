@@ -15,7 +15,7 @@ from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.factor_graph import FactorGroup, RepeatedScope
 from relcrf.graph.features import Tiled
 from relcrf.graph.weights import WeightBlock
-from relcrf.grounding.collect import collect
+from relcrf.grounding.collect import cases, collect
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.groups import GrowingGroup, KeyPlaces, Rows
 from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionary_of, texts_of
@@ -206,7 +206,7 @@ class GrowingCases(Generic[T]):
             maker.engine, maker.bound, coded, places, self._task.rows, maker.bound.dataset.storage,
             lambda rows: maker.progress(f"{template}: {rows:,} rows"),
         )  # fmt: skip
-        for evidence, rows in (case for bindings in found for case in bindings.cases()):
+        for evidence, rows in (case for part in found for case in cases(*part)):
             self.n_bindings += len(rows)
             case = self._case(evidence)
             if case is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,26 +26,15 @@ PART_ROWS = 1 << 18
 """Rows of a column that are read at a time."""
 
 
-@dataclass(frozen=True)
-class Bindings:
-    """Some bindings of a template, sorted by all that follows.
-
-    Args:
-        evidence: truths and codes of the formula's evidence, a column for each part; -1 where missing.
-    """
-
-    rows: Rows
-    evidence: Sequence[np.ndarray]
-
-    def cases(self) -> Iterator[tuple[tuple[int, ...], Rows]]:
-        """The combinations of evidence that there are, and the bindings of each, in order."""
-        if not self.evidence:
-            yield (), self.rows
-            return
-        distinct, inverse = np.unique(np.column_stack(self.evidence), axis=0, return_inverse=True)
-        inverse = inverse.reshape(-1)
-        for k, case in enumerate(distinct):
-            yield tuple(int(v) for v in case), self.rows.chosen(np.flatnonzero(inverse == k))
+def cases(rows: Rows, evidence: Sequence[np.ndarray]) -> Iterator[tuple[tuple[int, ...], Rows]]:
+    """Yield the combinations of evidence that there are, and the bindings of each, in order."""
+    if not evidence:
+        yield (), rows
+        return
+    distinct, inverse = np.unique(np.column_stack(evidence), axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    for k, case in enumerate(distinct):
+        yield tuple(int(v) for v in case), rows.chosen(np.flatnonzero(inverse == k))
 
 
 def collect(
@@ -56,8 +45,10 @@ def collect(
     rows: int,
     storage: Storage,
     watch: Callable[[int], None] = lambda rows: None,
-) -> Iterator[Bindings]:
-    """All bindings of a template, each once, in an order that depends on nothing but what they are.
+) -> Iterator[tuple[Rows, list[np.ndarray]]]:
+    """Yield all bindings of a template, each once and sorted, in parts, in an order that depends on nothing but what they are.
+
+    With each part come the truths and codes of the formula's evidence: a column for each part of it, -1 where missing.
 
     A template that was lowered with its gate has the same bindings in the same order, with the gate's features in place of its
     own.
@@ -97,7 +88,7 @@ def collect(
         features = [bucket[name] for name in outputs]
         _require_finite(names, features, owner)
         key = coded.combined([bucket[k.output] for k in lowered.keys])
-        yield Bindings(Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence])
+        yield Rows(scope, key, features), [bucket[name] for _, name in lowered.evidence]
 
 
 def reads_one_bag(plan: Plan) -> bool:

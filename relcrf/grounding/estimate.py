@@ -20,7 +20,7 @@ from relcrf.data.names import ARGUMENT
 from relcrf.errors import BudgetError, Diagnostic, Span
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import EXACT, Degrees, arguments, product
-from relcrf.grounding.hubs import hub_text, worst_hub
+from relcrf.grounding.hubs import worst_hub
 from relcrf.grounding.plan import (
     Column,
     Compare,
@@ -102,7 +102,7 @@ def over_budget(degrees: Degrees, plan: Plan, size: Size, budget: int, name: str
         return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget")
     hub = worst_hub(degrees, plan)
     hint = "narrow 'where', for instance by leaving out hubs"
-    notes = (f"the worst hub is {hub_text(degrees.bound, hub)}",) if hub is not None else ()
+    notes = (f"the worst hub is {hub}",) if hub else ()
     return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget", notes)
 
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import reduce
 
-from relcrf.data.bound import Bound
 from relcrf.data.dataset import quoted
 from relcrf.data.names import ARGUMENT, attribute_column, sort_table
 from relcrf.grounding.degrees import Degrees, product
@@ -15,31 +13,13 @@ from relcrf.model.spec import ModelSpec
 from relcrf.model.types import Bag, DomainType
 
 
-@dataclass(frozen=True)
-class Hub:
-    """The one value that a join meets most often.
+def worst_hub(degrees: Degrees, plan: Plan) -> str:
+    """Return the value that a join meets most often, as `Page 'p17', 4,711 x 4,711 rows`; empty without any.
 
-    Args:
-        table, column: a scan that has it.
-        value: its vid or code.
-        degrees: rows that have it, for each scan that joins there.
+    It is the one whose rows make the most combinations, over all coded columns on which scans are joined.
     """
-
-    table: str
-    column: str
-    value: int
-    degrees: tuple[int, ...]
-
-    @property
-    def rows(self) -> int:
-        """Combinations of the rows that have the value."""
-        return math.prod(self.degrees)
-
-
-def worst_hub(degrees: Degrees, plan: Plan) -> Hub | None:
-    """Return the value whose rows make the most combinations, over all coded columns on which scans are joined, if any."""
-    tables = {scan.alias: scan.table for scan in multiplying(plan)}
-    worst: Hub | None = None
+    bound, tables = degrees.bound, {scan.alias: scan.table for scan in multiplying(plan)}
+    column, code, counts = None, 0, [0]
     for members in column_classes(plan):
         columns = sorted((c for c in members if c.alias in tables), key=lambda c: (c.alias, c.name))
         columns = [c for k, c in enumerate(columns) if k == 0 or columns[k - 1].alias != c.alias]
@@ -49,21 +29,19 @@ def worst_hub(degrees: Degrees, plan: Plan) -> Hub | None:
         combined = reduce(product, vectors)
         if not len(combined) or not combined.any():
             continue
-        value = int(combined.argmax())
-        hub = Hub(tables[columns[0].alias], columns[0].name, value, tuple(int(v[value]) for v in vectors))
-        worst = hub if worst is None or hub.rows > worst.rows else worst
-    return worst
-
-
-def hub_text(bound: Bound, hub: Hub) -> str:
-    """A hub as people read it: `Page 'p17', 4,711 x 4,711 rows`."""
-    what, sort = _what(bound.spec, hub.table, hub.column)
-    value: object = hub.value
+        most = int(combined.argmax())
+        found = [int(vector[most]) for vector in vectors]
+        if math.prod(found) > math.prod(counts):
+            column, code, counts = columns[0], most, found
+    if column is None:
+        return ""
+    what, sort = _what(bound.spec, tables[column.alias], column.name)
+    value: object = code
     if sort is not None:
         table, number, text = sort_table(bound.spec, sort)
         query = f"SELECT CAST({text} AS VARCHAR) FROM {quoted(table)} WHERE {number} = ?"
-        ((value,),) = bound.connection.execute(query, [hub.value]).fetchall()
-    return f"{what} '{value}', {' x '.join(f'{degree:,}' for degree in hub.degrees)} rows"
+        ((value,),) = bound.connection.execute(query, [code]).fetchall()
+    return f"{what} '{value}', {' x '.join(f'{count:,}' for count in counts)} rows"
 
 
 def _what(spec: ModelSpec, table: str, column: str) -> tuple[str, str | None]:

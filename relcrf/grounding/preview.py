@@ -13,7 +13,7 @@ from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, count, measure, over_budget, within
 from relcrf.grounding.groups import group_bytes
-from relcrf.grounding.hubs import hub_text, worst_hub
+from relcrf.grounding.hubs import worst_hub
 from relcrf.grounding.keys import count_keys, known_values
 from relcrf.grounding.lower import LoweredTemplate, lower_template
 from relcrf.grounding.patterns import pattern_count, state_patterns
@@ -115,7 +115,6 @@ def _plan_one(
     parts = _parts(bound, lowered, size.bindings, values) if size.is_exact else [(size.bindings, size.bindings)]
     arity, width, has_keys = len(lowered.variables), len(lowered.features), bool(lowered.keys)
     n_bytes = sum(group_bytes(n, variables, arity, width, has_keys=has_keys) for variables, n in parts)
-    hub = worst_hub(degrees, lowered.plan)
     rows = repeated.n_rows if repeated else 1
     return TemplatePlan(
         lowered.template.name,
@@ -124,7 +123,7 @@ def _plan_one(
         weights,
         n_bytes + (4 * rows if repeated else 0),
         size.is_exact,
-        hub_text(bound, hub) if hub else "",
+        worst_hub(degrees, lowered.plan),
         lowered.template.is_candidate,
         _cells(degrees, lowered.template) if lowered.template.is_candidate else 0,
         rows,

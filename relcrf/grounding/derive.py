@@ -72,10 +72,9 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
     a time, and all tuples at the others. A case whose recursion hides in EXISTS is evaluated anew each time.
     """
     connection = bound.connection
-    names = {d.name for d in layer}
     tables = {d.name: relation_table(d.name) for d in layer}
-    newest = {name: f"new.{name}" for name in names}
-    found = {name: f"add.{name}" for name in names}
+    newest = {name: f"new.{name}" for name in tables}
+    found = {name: f"add.{name}" for name in tables}
     for derived in layer:
         columns = ", ".join(f"a{k} INTEGER" for k in range(len(derived.parameters)))
         for table in (tables[derived.name], newest[derived.name]):
@@ -107,26 +106,21 @@ def _fixed_point(bound: Bound, layer: list[Derived], facts: Facts, budget: int) 
         is_first = False
         if not grown:
             break
-    for name in names:
-        connection.execute(f"DROP TABLE {quoted(newest[name])}; DROP TABLE {quoted(found[name])}")
+    for derived in layer:
+        connection.execute(f"DROP TABLE {quoted(newest[derived.name])}; DROP TABLE {quoted(found[derived.name])}")
         # The order in which tuples were found must not show.
-        order = ", ".join(f"a{k}" for k in range(len(next(d for d in layer if d.name == name).parameters)))
-        table = quoted(tables[name])
+        order = ", ".join(f"a{k}" for k in range(len(derived.parameters)))
+        table = quoted(tables[derived.name])
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS FROM {table} ORDER BY {order}")
 
 
 def _steps(plan: Plan, tables: dict[str, str], newest: dict[str, str], *, is_first: bool) -> list[Plan]:
     """A case as it stands at first, and then once for each recursive place, which reads the newest tuples."""
     new_of = {tables[name]: newest[name] for name in tables}
-    places = [k for k, scan in enumerate(plan.scans) if scan.table in new_of]
     if is_first or _hides_recursion(plan, set(new_of)):
         return [plan]
-    out = []
-    for place in places:
-        scans = list(plan.scans)
-        scans[place] = replace(scans[place], table=new_of[scans[place].table])
-        out.append(replace(plan, scans=tuple(scans)))
-    return out
+    newer = [(k, replace(s, table=new_of[s.table])) for k, s in enumerate(plan.scans) if s.table in new_of]
+    return [replace(plan, scans=(*plan.scans[:k], scan, *plan.scans[k + 1 :])) for k, scan in newer]
 
 
 def _hides_recursion(plan: Plan, tables: set[str]) -> bool:

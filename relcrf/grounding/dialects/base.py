@@ -164,8 +164,12 @@ class Block:
         match node:
             case Column():
                 return column(node)
-            case Constant(value):
-                return self._constant(value)
+            case Constant(bool() as truth):
+                return exp.true() if truth else exp.false()
+            case Constant(str() as text):
+                return self.dialect.string(text)
+            case Constant(int() | float() as value):
+                return number(value)
             case Component(vector, index):
                 return self.dialect.component(self.term(vector), index)
             case Call(name, arguments):
@@ -179,13 +183,6 @@ class Block:
                 is_total = node.function in ("count", "sum")
                 return exp.Coalesce(this=figure, expressions=[number(0)]) if is_total else figure
         raise AssertionError(f"{node} is no term")
-
-    def _constant(self, value: int | float | str | bool) -> exp.Expr:
-        if isinstance(value, bool):
-            return exp.true() if value else exp.false()
-        if isinstance(value, str):
-            return self.dialect.string(value)
-        return number(value)
 
     def exists(self, plan: Plan) -> exp.Expr:
         """Whether a plan inside this one has a row."""

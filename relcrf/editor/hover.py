@@ -151,8 +151,7 @@ def _of_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
 
 def attribute_head(owner: str, declared: s.AttributeDeclaration) -> str:
     """An attribute as it is declared, with its owner."""
-    role = "latent " if declared.latent else "predict " if declared.predicted else ""
-    return f"{role}{owner}.{declared.name} : {declared.type}"
+    return f"{declared.role}{owner}.{declared.name} : {declared.type}"
 
 
 def _of_binder(spec: s.ModelSpec, name: str, binder: Binder) -> Iterator[str]:

@@ -70,6 +70,8 @@ class _Word:
     """What stands behind it on its line."""
     above: list[str] = field(default_factory=list)
     """The comments on lines of their own before it."""
+    is_type_colon: bool = False
+    """Whether it is the colon between an attribute or a random relation and its type, which has blanks around it."""
 
 
 @dataclass
@@ -112,8 +114,14 @@ class _Layout:
                 is_line_empty = False
         if any(t.comment for t in tokens[:-1]):
             is_one_line = False
-        firsts = frozenset(declaration.attributes.values()) if declaration is not None else frozenset()
-        return _Layout(tokens, waiting, is_one_line, firsts=firsts)
+        layout = _Layout(tokens, waiting, is_one_line)
+        if declaration is not None:
+            layout.firsts = frozenset(declaration.attributes.values())
+            colons = {declaration.body_index} if declaration.keyword == "predict" else set()
+            for k in colons.union(name + 1 for name in declaration.attributes):
+                if k < len(tokens):
+                    tokens[k].is_type_colon = True
+        return layout
 
     def lines(self) -> Iterator[tuple[str, str]]:
         """The lines of the declaration, each with the comment that ends it."""
@@ -123,39 +131,11 @@ class _Layout:
         else:
             yield from self._broken()
 
-    # Words and the space between them
-
-    def _spaced(self, tokens: list[_Word], before: _Word | None = None) -> Iterator[str]:
-        """Each token with the space that stands before it."""
-        for k, token in enumerate(tokens):
-            previous = tokens[k - 1] if k else before
-            second = tokens[k - 2] if k > 1 else None
-            yield (" " if previous is not None and k and self._is_apart(second, previous, token) else "") + token.text
-
-    def _is_apart(self, second: _Word | None, previous: _Word, token: _Word) -> bool:
-        a, b = previous.text, token.text
-        if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not self._is_attribute(token)):
-            return False
-        if a == "-" and self._is_sign(second):
-            return False
-        if b == "(":
-            return previous.kind != "name" or a in _BEFORE_OPERAND
-        return True
-
     @staticmethod
-    def _is_sign(second: _Word | None) -> bool:
-        return second is None or second.text in _BEFORE_OPERAND
-
-    def _is_attribute(self, colon: _Word) -> bool:
-        """Whether a colon is that of an attribute, in braces, or that before a random relation's type."""
-        depth = 0
-        for token in self.tokens:
-            depth += {"{": 1, "}": -1, "(": 2, ")": -2}.get(token.text, 0)
-            if token is colon:
-                break
-        return (depth == 1 and self.tokens[0].text in ("entity", "relation")) or (
-            depth == 0 and self.tokens[0].text == "predict"
-        )
+    def _spaced(tokens: list[_Word]) -> Iterator[str]:
+        """Yield each token with the space that stands before it."""
+        for k, token in enumerate(tokens):
+            yield (" " if k and _is_apart(tokens, k) else "") + token.text
 
     # Lines
 
@@ -248,6 +228,16 @@ class _Layout:
             depth += _DEPTHS.get(token.text, 0)
         if line.strip():
             yield line, ""
+
+
+def _is_apart(tokens: list[_Word], k: int) -> bool:
+    """Return whether a space stands before token `k`, which is not the first."""
+    a, b = tokens[k - 1].text, tokens[k].text
+    if b in (",", ")", ".", "..") or a in ("(", ".", "..") or (b == ":" and not tokens[k].is_type_colon):
+        return False
+    if a == "-" and (k == 1 or tokens[k - 2].text in _BEFORE_OPERAND):  # a sign
+        return False
+    return b != "(" or tokens[k - 1].kind != "name" or a in _BEFORE_OPERAND
 
 
 def _until_next(words: list[str], tokens: list[_Word], k: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,55 +49,51 @@ def read_source(text: SourceText, folder: Path | None = None) -> tuple[ModelSpec
     """Return what could be parsed of a text and its files, and a diagnostic for each declaration that could not."""
     name = text.source.name
     declarations, problems = read_alone(text)
-    included: list[Declaration] = []
-    seen: set[Path] = set()
-    if folder is not None and Path(name).is_file():
-        seen.add(Path(name).resolve())
-    _follow(declarations, folder, folder, seen, included, problems)
-    return ModelSpec(tuple(declarations), included=tuple(included), source=text.source), problems
+    seen = {Path(name).resolve()} if folder is not None and Path(name).is_file() else set()
+    included, wrong = _apart(_included(declarations, folder, folder, seen))
+    return ModelSpec(tuple(declarations), included=tuple(included), source=text.source), [*problems, *wrong]
 
 
 def read_alone(text: SourceText) -> tuple[list[Declaration], list[Diagnostic]]:
     """As `read_source`, without the files that the text includes."""
-    found = [_declaration(text, each) for each in text.declarations]
-    return [d for d in found if not isinstance(d, Diagnostic)], [d for d in found if isinstance(d, Diagnostic)]
+    return _apart(_declaration(text, each) for each in text.declarations)
 
 
-def _follow(
-    declarations: list[Declaration],
-    root: Path | None,
-    folder: Path | None,
-    seen: set[Path],
-    included: list[Declaration],
-    problems: list[Diagnostic],
-) -> None:
-    """Reads the files that some declarations include, each once, and those that they include."""
+def _apart(found: Iterable[Declaration | Diagnostic]) -> tuple[list[Declaration], list[Diagnostic]]:
+    every = list(found)
+    return [d for d in every if not isinstance(d, Diagnostic)], [d for d in every if isinstance(d, Diagnostic)]
+
+
+def _included(
+    declarations: list[Declaration], root: Path | None, folder: Path | None, seen: set[Path]
+) -> Iterator[Declaration | Diagnostic]:
+    """Yield what the files say that some declarations include, each once, after what those include in turn."""
     for include in declarations:
         if not isinstance(include, Include):
             continue
         if root is None or folder is None:
             message = "a model that is no file cannot include another"
-            problems.append(Diagnostic("E005", message, include.span, "save it as a file beside the other"))
+            yield Diagnostic("E005", message, include.span, "save it as a file beside the other")
             continue
         if "\0" in include.path:
-            problems.append(Diagnostic("E005", f"{include.path!a} is no name of a file", include.span))
+            yield Diagnostic("E005", f"{include.path!a} is no name of a file", include.span)
             continue
         path = Path(os.path.realpath(folder / include.path))
         if path in seen:
             continue
         if len(seen) > MOST_INCLUDED:
             message = f"a model includes at most {MOST_INCLUDED} files"
-            problems.append(Diagnostic("E005", message, include.span, "join some of them"))
+            yield Diagnostic("E005", message, include.span, "join some of them")
             return
         seen.add(path)
         text = _included_text(include, root, path)
         if isinstance(text, Diagnostic):
-            problems.append(text)
+            yield text
             continue
         inner, wrong = read_alone(SourceText(text, str(path.relative_to(root.resolve()))))
-        problems += wrong
-        _follow(inner, root, path.parent, seen, included, problems)
-        included += inner
+        yield from wrong
+        yield from _included(inner, root, path.parent, seen)
+        yield from inner
 
 
 _WORD = re.compile(r"\w+|.", re.DOTALL)

@@ -104,8 +104,7 @@ def written_value(value: str) -> str:
 def _block(attributes: tuple[s.AttributeDeclaration, ...]) -> str:
     if not attributes:
         return ""
-    roles = {(True, False): "predict ", (False, True): "latent "}
-    lines = [f"    {roles.get((a.predicted, a.latent), '')}{a.name} : {a.type}" for a in attributes]
+    lines = [f"    {a.role}{a.name} : {a.type}" for a in attributes]
     return " {\n" + "\n".join(lines) + "\n}"
 
 

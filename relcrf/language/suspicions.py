@@ -31,24 +31,23 @@ def tied(scope: Scope, over: tuple[e.Expression, ...] = ()) -> list[list[str]]:
     """The binders, in groups that a condition or a random relation ties together."""
     group = {binder: {binder} for binder in scope.sorts}
 
-    def tie(names: set[str]) -> None:
-        joined = set().union(*(group[n] for n in names)) if names else set()
+    def tie(node: e.Expression) -> None:
+        joined = set().union(*(group[n] for n in names_in(node) if n in group))
         for n in joined:
             group[n] = joined
 
     for part in conjuncts(scope.where):
-        names = {n for n in names_in(part) if n in group}
         is_join = isinstance(part, e.Comparison) and part.operator == "=="
         is_choice = isinstance(part, e.Connective) and part.operator == "or"
         if is_join or is_choice or isinstance(part, e.Atom | e.Member):
-            tie(names)
+            tie(part)
         for node in walk(part):
             if isinstance(node, e.TupleAttribute):
-                tie({n for n in names_in(node) if n in group})
+                tie(node)
     for item in over:
         for node in walk(item):
             if isinstance(node, e.Atom) and scope.is_random(node):
-                tie({n for n in names_in(node) if n in group})
+                tie(node)
     parts = {frozenset(g) for b, g in group.items() if b in scope.binders}
     return [[b for b in scope.binders if b in part] for part in parts]
 

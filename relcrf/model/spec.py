@@ -72,6 +72,11 @@ class AttributeDeclaration(Spanned):
     def is_random(self) -> bool:
         return self.predicted or self.latent
 
+    @property
+    def role(self) -> str:
+        """The word before it and a blank; empty for evidence."""
+        return "latent " if self.latent else "predict " if self.predicted else ""
+
 
 @dataclass(frozen=True)
 class Entity(Spanned):

@@ -53,12 +53,11 @@ def choose(scheme: Scheme, wanted: str | None) -> tuple[Target, list[str]]:
             )
         return found[0][1], [target.name for _, target in found[1:9]]
     table, _, column = wanted.partition(".")
-    for _, target in found:
-        if _is_named(target, table, column):
-            return target, [other.name for _, other in found if other is not target][:8]
+    named = [target for _, target in found if _is_named(target, table, column)]
     alone = [target for _, target in found if not column and _has_column(target, table)]
-    if len(alone) == 1:
-        return alone[0], [other.name for _, other in found if other is not alone[0]][:8]
+    if named or len(alone) == 1:
+        (target, *_) = named or alone
+        return target, [other.name for _, other in found if other is not target][:8]
     known = [target.name for _, target in found]
     hint = suggestion(wanted, known) or (f"it may be {listing(known)}" if known else "nothing here can be predicted")
     raise UsageError(Diagnostic("E373", f"'{wanted}' is nothing that could be predicted", hint=hint))

@@ -11,14 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 
 from relcrf.editor.symbols import Binder, Occurrence, Space, Symbol
-from relcrf.language.tokens import (
-    COMPARISONS,
-    WEIGHING,
-    DeclarationTokens,
-    SourceText,
-    Token,
-    matching,
-)
+from relcrf.language.tokens import COMPARISONS, WEIGHING, DeclarationTokens, SourceText, Token, matching
 from relcrf.language.words import LANGUAGE
 from relcrf.model.expressions import Aggregate, Atom, Attribute, Expression, Member, Name, Truth, conjoined
 from relcrf.model.functions import FUNCTIONS

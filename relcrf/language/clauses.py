@@ -240,10 +240,7 @@ def _key(scope: Scope, key: e.Expression) -> Iterator[Diagnostic]:
     is_discrete = isinstance(kind, t.EntityType | t.DomainType | t.Bool | t.Integer | t.String)
     if isinstance(key, e.Name) and key.name not in scope.sorts:
         yield Diagnostic(
-            "E127",
-            f"'{key.name}' is no binder: it is a value",
-            key.span,
-            "a key is a binder or an attribute of one",
+            "E127", f"'{key.name}' is no binder: it is a value", key.span, "a key is a binder or an attribute of one"
         )
     elif not isinstance(key, e.Name | e.Attribute | e.TupleAttribute) or not is_discrete:
         hint = "a key is a binder, or an attribute whose type is a domain, bool, integer or string"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import combinations
 
 from relcrf.errors import Diagnostic, Span
 from relcrf.language.render import expression as render_expression
@@ -54,22 +55,14 @@ def tied(scope: Scope, over: tuple[e.Expression, ...] = ()) -> list[list[str]]:
 
 def grounded_twice(spec: ModelSpec, template: Template) -> Iterator[Diagnostic]:
     """W204: two binders that may change places, so that each pair stands in two equal factors."""
-    for k, one in enumerate(template.parameters):
-        for other in template.parameters[k + 1 :]:
-            swap = {one.name: other.name, other.name: one.name}
-            speaks = {one.name, other.name} <= set().union(*(names_in(item) for item in template.over))
-            if (
-                one.sort == other.sort
-                and one.name != other.name
-                and speaks
-                and _clauses(spec, template, swap) == _clauses(spec, template, {})
-            ):
-                message = (
-                    f"'{template.name}' grounds every pair twice: '{one.name}' and '{other.name}' may change places"
-                )
-                hint = f"say {one.name} < {other.name} in 'where'"
-                yield Diagnostic("W204", message, template.span, hint)
-                return
+    spoken = set().union(*(names_in(item) for item in template.over))
+    for one, other in combinations(template.parameters, 2):
+        swap = {one.name: other.name, other.name: one.name}
+        is_candidate = one.sort == other.sort and one.name != other.name and {one.name, other.name} <= spoken
+        if is_candidate and _clauses(spec, template, swap) == _clauses(spec, template, {}):
+            message = f"'{template.name}' grounds every pair twice: '{one.name}' and '{other.name}' may change places"
+            yield Diagnostic("W204", message, template.span, f"say {one.name} < {other.name} in 'where'")
+            return
 
 
 def _clauses(spec: ModelSpec, template: Template, names: Mapping[str, str]) -> tuple[object, ...]:

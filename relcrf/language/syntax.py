@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -122,14 +123,8 @@ class Builder:
     def _random_relation(self, tree: Any) -> s.RandomRelation:
         name, span = self._header(tree)
         kind = next((c for c in tree.children if c.data in ("bag", "named_type", "range_type")), None)
-        where = self._part(tree, "where")
-        return s.RandomRelation(
-            name,
-            self._parameters(tree),
-            self._type(kind) if kind else Bool(),
-            self._whole(where.children[0]) if where else None,
-            span=span,
-        )
+        type_ = self._type(kind) if kind else Bool()
+        return s.RandomRelation(name, self._parameters(tree), type_, self._condition(tree), span=span)
 
     def _derive(self, tree: Any) -> s.Derived:
         name, span = self._header(tree)
@@ -146,14 +141,16 @@ class Builder:
         part = self._part(tree, which)
         return tuple(self._whole(c) for c in part.children if c.data != "symmetric") if part else ()
 
+    def _condition(self, tree: Any) -> e.Expression | None:
+        return next(iter(self._clause(tree, "where")), None)
+
     def _template(self, tree: Any) -> s.Template:
         name, span = self._header(tree)
-        where = self._part(tree, "where")
         return s.Template(
             name,
             self._parameters(tree),
             self._clause(tree, "over"),
-            self._whole(where.children[0]) if where else None,
+            self._condition(tree),
             self._clause(tree, "per"),
             self._clause(tree, "by"),
             self._options(tree),
@@ -279,16 +276,13 @@ class Builder:
                 left, operator, right = children
                 return e.Comparison(str(operator), self.expression(left), self.expression(right), span=span)
             case "sum" | "product":
-                return self._chain(children)
+                signs = (str(c) if isinstance(c, Token) else "-" for c in children[1::2])
+                return self._chain(e.Arithmetic, children[0], zip(signs, children[2::2], strict=True))
             case "implication":
                 return e.Connective("=>", self.expression(children[0]), self.expression(children[1]), span=span)
             case "equivalence" | "disjunction" | "conjunction" as kind:
                 symbol = {"equivalence": "<=>", "disjunction": "or", "conjunction": "and"}[kind]
-                joined = self.expression(children[0])
-                for child in children[1:]:
-                    right = self.expression(child)
-                    joined = e.Connective(symbol, joined, right, span=_joined(joined, right))
-                return joined
+                return self._chain(e.Connective, children[0], ((symbol, child) for child in children[1:]))
         raise AssertionError(f"the grammar has no {tree.data}")
 
     def _call(self, tree: Any) -> e.Atom | e.Function:
@@ -305,12 +299,16 @@ class Builder:
         # Not a bag at all; an attribute of nothing, which the checker reports at this place.
         return e.Attribute("", "", span=found.span)
 
-    def _chain(self, children: list[Any]) -> e.Expression:
-        joined = self.expression(children[0])
-        for operator, child in zip(children[1::2], children[2::2], strict=True):
-            symbol = str(operator) if isinstance(operator, Token) else "-"
+    def _chain(
+        self, kind: type[e.Arithmetic | e.Connective], first: Any, rest: Iterable[tuple[str, Any]]
+    ) -> e.Expression:
+        """Build operations of one strength, which are done from left to right."""
+        joined = self.expression(first)
+        for operator, child in rest:
             right = self.expression(child)
-            joined = e.Arithmetic(symbol, joined, right, span=_joined(joined, right))
+            assert joined.span is not None and right.span is not None
+            span = replace(joined.span, end_line=right.span.end_line, end_column=right.span.end_column)
+            joined = kind(operator, joined, right, span=span)
         return joined
 
 
@@ -319,11 +317,6 @@ def _signed(node: Any) -> str:
     if isinstance(node, Token):
         return str(node)
     return "-" * (len(node.children) > 1) + str(node.children[-1])
-
-
-def _joined(left: e.Expression, right: e.Expression) -> Span:
-    assert left.span is not None and right.span is not None
-    return replace(left.span, end_line=right.span.end_line, end_column=right.span.end_column)
 
 
 def _is_too_deep(expression: e.Expression) -> bool:

@@ -91,11 +91,7 @@ def look(dataset: Dataset, predicted: str | None, shaping: Shaping, progress: Pr
 
 
 def draft(
-    name: str,
-    idea: Idea,
-    given: Dataset,
-    commands: tuple[str, ...] = (),
-    progress: Progress = lambda name: None,
+    name: str, idea: Idea, given: Dataset, commands: tuple[str, ...] = (), progress: Progress = lambda name: None
 ) -> Draft:
     """The model of an idea, verified.
 

@@ -53,13 +53,11 @@ class ProposedEntity:
 
 @dataclass(frozen=True)
 class ProposedBag:
-    """Many values of a domain for each thing. `distinct`: different values, `rows`: of its table."""
+    """Many values of a domain for each entity, so many of them `distinct`."""
 
     name: str
     domain: str
-    table: str
     distinct: int
-    rows: int
 
 
 @dataclass(frozen=True)

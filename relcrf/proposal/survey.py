@@ -103,11 +103,8 @@ class _Survey:
             side = any(table.columns[column].is_unique for table, column in thing.mentions)
             if alone and not side:
                 bare.append(thing)
-        kept: list[EntityCandidate] = []
-        for table in self.tables:
-            refs = references(table, self.things)
-            if refs and all(thing in bare for _, thing in refs):
-                kept.append(refs[0][1])
+        every = [references(table, self.things) for table in self.tables]
+        kept = [refs[0][1] for refs in every if refs and all(thing in bare for _, thing in refs)]
         return [thing for thing in bare if thing not in kept]
 
     # Entities
@@ -460,7 +457,7 @@ class _Survey:
         name = value.column if value.column.endswith("s") else f"{value.column}s"
         if any(folded(a.name) == folded(name) for a in owner.entity.attributes):
             return False
-        owner.entity.bags.append(ProposedBag(name, value.sort, table.name, value.distinct, table.rows))
+        owner.entity.bags.append(ProposedBag(name, value.sort, value.distinct))
         reason = f"{owner.column} lies in {owner.entity.table}; many values a thing"
         self._found(table, f"bag {owner.entity.name}.{name}", reason)
         return True
@@ -489,11 +486,8 @@ class _Survey:
         """Columns of few values in which both ends of every link agree: what to split by, and no evidence."""
         for entity in self.scheme.entities:
             home = next((t for t in self.tables if t.name == entity.table), None)
-            links = [
-                k
-                for k in self.scheme.links
-                if k.profile and k.value is None and len(k.of(entity)) == 2 == len(k.arguments)
-            ]
+            binary = [k for k in self.scheme.links if len(k.of(entity)) == 2 == len(k.arguments)]
+            links = [k for k in binary if k.profile and k.value is None]
             if home is None or not links or entity.key not in home.columns:
                 continue
             for attribute in list(entity.attributes):

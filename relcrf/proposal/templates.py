@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations, product
 
-from relcrf.data.dataset import quoted
 from relcrf.proposal.names import Names, camel, sayable, snake
+from relcrf.proposal.profile import outside
 from relcrf.proposal.scheme import Argument, Link, ProposedAttribute, ProposedEntity, Scheme
 from relcrf.proposal.target import Target
 
@@ -52,13 +53,12 @@ class _Templates:
         many = len(self.target.attributes) > 1
         for attribute in self.target.attributes:
             self._of_attribute(entity, attribute, f"_{attribute.name}" if many else "")
-        for k, one in enumerate(self.target.attributes):
-            for other in self.target.attributes[k + 1 :]:
-                x = _letter(entity.name)
-                self._add(
-                    f"{one.name}_{other.name}", "labels of one thing go together, or exclude each other",
-                    f"({x}: {entity.name})", f"over {x}.{one.name}, {x}.{other.name}",
-                )  # fmt: skip
+        for one, other in combinations(self.target.attributes, 2):
+            x = _letter(entity.name)
+            self._add(
+                f"{one.name}_{other.name}", "labels of one thing go together, or exclude each other",
+                f"({x}: {entity.name})", f"over {x}.{one.name}, {x}.{other.name}",
+            )  # fmt: skip
         return self.pieces
 
     def _add(
@@ -132,13 +132,8 @@ class _Templates:
             names = _lettered(others, {own[0].name: x})
             atom = _atom(link, names)
             if not others:
-                self._add(
-                    f"{lower}{suffix}",
-                    f"who is in {link.name}",
-                    f"({x}: {entity.name})",
-                    f"where {atom}",
-                    f"over {x}.{label}",
-                )
+                binder, comment = f"({x}: {entity.name})", f"who is in {link.name}"
+                self._add(f"{lower}{suffix}", comment, binder, f"where {atom}", f"over {x}.{label}")
             for argument in others:
                 y = names[argument.name]
                 binders = f"({x}: {entity.name}, {y}: {argument.sort})"
@@ -225,19 +220,11 @@ class _Templates:
         per = [f"per {', '.join(names[a.name] for a in keys)}"] if keys else []
         comment = "how frequent it is" + (f", for each {keys[0].sort}" if keys else "")
         self._add("prior", comment, binders, f"over {atom}", *per)
-        if (
-            len(link.arguments) == 2
-            and link.arguments[0].entity
-            and link.arguments[0].entity is link.arguments[1].entity
-        ):
+        first = link.arguments[0].entity
+        if first is not None and len(link.arguments) == len(link.of(first)) == 2:
             a, b = (names[x.name] for x in link.arguments)
-            self._add(
-                "mutual",
-                "both ways or neither",
-                binders,
-                f"where {a} < {b}",
-                f"over {link.name}({a}, {b}), {link.name}({b}, {a})",
-            )
+            pair = f"over {link.name}({a}, {b}), {link.name}({b}, {a})"
+            self._add("mutual", "both ways or neither", binders, f"where {a} < {b}", pair)
         for argument in link.arguments:
             for other in argument.entity.attributes if argument.entity else ():
                 evidence = _evidence(f"{names[argument.name]}.{other.name}", other)
@@ -251,16 +238,14 @@ class _Templates:
 
     def _common(self, link: Link, names: dict[str, str]) -> None:
         """Two entities' things that both have to do with a third one are more likely, or less, a tuple."""
-        ends = [a for a in link.arguments if a.entity is not None]
+        ends = [(names[a.name], a.entity) for a in link.arguments if a.entity is not None]
         if len(ends) != 2 or len(link.arguments) != 2:
             return
-        first, second = ends
-        x, y = names[first.name], names[second.name]
-        for one in self.scheme.links:
-            for other in self.scheme.links:
-                for mine in one.of(first.entity) if first.entity and one is not link else ():
-                    for yours in other.of(second.entity) if second.entity and other is not link else ():
-                        self._shared(link, (one, mine, x), (other, yours, y))
+        (x, first), (y, second) = ends
+        others = [one for one in self.scheme.links if one is not link]
+        for one, other in product(others, others):
+            for mine, yours in product(one.of(first), other.of(second)):
+                self._shared(link, (one, mine, x), (other, yours, y))
 
     def _shared(self, link: Link, left: tuple[Link, Argument, str], right: tuple[Link, Argument, str]) -> None:
         (one, mine, x), (other, yours, y) = left, right
@@ -301,26 +286,22 @@ class _Templates:
         self.pieces.append(ProposedTemplate(name, comment, clauses))
 
 
-def guards(scheme: Scheme, link: Link, names: dict[str, str]) -> list[str]:
-    """Conditions that the tuples of a predicted relation keep: no thing with itself, and unary relations with all of a column."""
-    found = []
+def guards(scheme: Scheme, link: Link) -> list[str]:
+    """Return conditions that the arguments of a predicted relation satisfy: they differ, or are in a unary relation."""
+    found, profile = [], link.profile
     if link.irreflexive:
         first, second = (a for a in link.arguments if a.entity and len(link.of(a.entity)) == 2)
-        found.append(f"{names[first.name]} != {names[second.name]}")
-    if link.profile is None:
-        return found
+        found.append(f"{first.name} != {second.name}")
     for argument in link.arguments:
         fitting = [
             one
             for one in scheme.links
-            if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None and one.profile is not None
-            and link.profile.number(
-                f"SELECT count(*) FROM this WHERE {quoted(argument.column)} NOT IN "
-                f"(SELECT {quoted(one.arguments[0].column)} FROM {one.profile.scan})"
-            ) == 0
+            if len(one.arguments) == 1 and one.arguments[0].entity is argument.entity is not None
+            and profile is not None and one.profile is not None
+            and outside(profile, argument.column, one.profile, one.arguments[0].column) == 0
         ]  # fmt: skip
         if fitting:
-            found.append(f"{min(fitting, key=lambda one: one.rows).name}({names[argument.name]})")
+            found.append(f"{min(fitting, key=lambda one: one.rows).name}({argument.name})")
     return found
 
 

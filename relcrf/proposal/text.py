@@ -93,7 +93,7 @@ class _Declarations:
                 return ""
             return f"{about}relation {link.name}({arguments})" + (f" {{ {attributes} }}" if attributes else "")
         values = f" : 1..{link.levels}" if link.levels else ""
-        guard = guards(self.scheme, link, {a.name: a.name for a in link.arguments})
+        guard = guards(self.scheme, link)
         where = f" where {' and '.join(guard)}" if guard else ""
         return f"{about}predict relation {link.name}({arguments}){values}{where}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from relcrf.editor.document import Document
 from relcrf.editor.glossary import GLOSSARY
 from relcrf.editor.meaning import template_meaning
-from relcrf.editor.runs import LearnedTemplate, Runs
+from relcrf.editor.runs import LearnedTemplate, learned
 from relcrf.editor.symbols import Binder, Space, Symbol
 from relcrf.errors import UsageError, listing
 from relcrf.language.render import declaration as render_declaration
@@ -32,24 +32,24 @@ class Hover:
     stop: int
 
 
-def hover(document: Document, offset: int, runs: Runs, roots: Sequence[Path]) -> Hover | None:
+def hover(document: Document, offset: int, roots: Sequence[Path]) -> Hover | None:
     """What is said of the word at an offset; None of what says nothing.
 
     Args:
-        runs: what was learned. roots: folders of the workspace, in which runs are looked for.
+        roots: folders of the workspace, in which runs are looked for.
     """
     token = document.text.token_at(offset)
     if token is None or token.kind not in ("name", "text", "number"):
         return None
     occurrence = document.index.at(document.name, token.start)
     if occurrence is not None:
-        parts = list(_of_symbol(document, occurrence.symbol, runs, roots))
+        parts = list(_of_symbol(document, occurrence.symbol, roots))
     else:
-        parts = list(_of_word(document, token, runs, roots))
+        parts = list(_of_word(document, token, roots))
     return Hover("\n\n".join(parts), token.start, token.stop) if parts else None
 
 
-def _of_word(document: Document, token: Token, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+def _of_word(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
     """A word of the language, where it is one there."""
     before = document.text.before(token.start)
     if token.kind != "name" or (before is not None and before.text == "."):
@@ -65,7 +65,7 @@ def _of_word(document: Document, token: Token, runs: Runs, roots: Sequence[Path]
         yield f"**{token.text}**: {GLOSSARY[token.text]}"
         declared = document.text.declaration_at(token.start)
         if token.text == "rule" and declared is not None and declared.start == token.start:
-            yield from _of_nameless_rule(document, token, runs, roots)
+            yield from _of_nameless_rule(document, token, roots)
 
 
 def function_help(signature: Signature) -> str:
@@ -74,7 +74,7 @@ def function_help(signature: Signature) -> str:
     return f"{_fenced(head)}\n\n{signature.summary}"
 
 
-def _of_symbol(document: Document, symbol: Symbol, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+def _of_symbol(document: Document, symbol: Symbol, roots: Sequence[Path]) -> Iterator[str]:
     spec = document.spec
     match symbol.space:
         case Space.NAME:
@@ -91,7 +91,7 @@ def _of_symbol(document: Document, symbol: Symbol, runs: Runs, roots: Sequence[P
             if binder is not None:
                 yield from _of_binder(spec, symbol.name, binder)
         case Space.WEIGHTS:
-            yield from _of_template(document, symbol.name, runs, roots)
+            yield from _of_template(document, symbol.name, roots)
 
 
 def _of_name(spec: s.ModelSpec, name: str) -> Iterator[str]:
@@ -173,7 +173,7 @@ def _every(spec: s.ModelSpec, sort: str) -> str:
 # Templates and what was learned of them
 
 
-def _of_template(document: Document, name: str, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+def _of_template(document: Document, name: str, roots: Sequence[Path]) -> Iterator[str]:
     spec = document.spec
     declared = next((d for d in spec.everything if isinstance(d, s.Template | s.Rule) and d.name == name), None)
     template = next((t for t in all_templates(spec) if t.name == name), None)
@@ -183,37 +183,37 @@ def _of_template(document: Document, name: str, runs: Runs, roots: Sequence[Path
             yield f"weights that {listing(sharing)} share"
         return
     yield _fenced(render_declaration(declared))
-    yield from _meaning(document, template, runs, roots)
+    yield from _meaning(document, template, roots)
 
 
-def _of_nameless_rule(document: Document, token: Token, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+def _of_nameless_rule(document: Document, token: Token, roots: Sequence[Path]) -> Iterator[str]:
     for template in all_templates(document.spec):
         span = template.span
         is_here = span is not None and span.source.name == document.name
         if is_here and span is not None and document.text.offsets(span)[0] == token.start:
-            yield from _meaning(document, template, runs, roots)
+            yield from _meaning(document, template, roots)
 
 
-def _meaning(document: Document, template: s.Template, runs: Runs, roots: Sequence[Path]) -> Iterator[str]:
+def _meaning(document: Document, template: s.Template, roots: Sequence[Path]) -> Iterator[str]:
     yield template_meaning(template, document.spec)
-    learned = runs.learned(template, document.text.text, document.folder, roots)
-    if learned is not None:
-        yield from _learned(learned)
+    found = learned(template, document.text.text, document.folder, roots)
+    if found is not None:
+        yield from _learned(found)
 
 
-def _learned(learned: LearnedTemplate) -> Iterator[str]:
-    weights = "1 weight" if learned.weights == 1 else f"{learned.weights:,} weights"
-    bindings = "1 binding" if learned.bindings == 1 else f"{learned.bindings:,} bindings"
-    is_zero = all(w.value == 0 for w in learned.largest)
+def _learned(found: LearnedTemplate) -> Iterator[str]:
+    weights = "1 weight" if found.weights == 1 else f"{found.weights:,} weights"
+    bindings = "1 binding" if found.bindings == 1 else f"{found.bindings:,} bindings"
+    is_zero = all(w.value == 0 for w in found.largest)
     zero = ", all of them 0" if is_zero else ""
-    yield f"**Learned** in `{learned.folder.name}` by {learned.backend}: {weights}, {bindings}{zero}"
+    yield f"**Learned** in `{found.folder.name}` by {found.backend}: {weights}, {bindings}{zero}"
     if is_zero:
         return
-    has_keys = any(w.key for w in learned.largest)
-    has_features = any(w.feature != "1" for w in learned.largest)
+    has_keys = any(w.key for w in found.largest)
+    has_features = any(w.feature != "1" for w in found.largest)
     columns = ["weight", "pattern", *["key"] * has_keys, *["feature"] * has_features]
     rows = [columns, ["---:", *["---"] * (len(columns) - 1)]]
-    for w in learned.largest:
+    for w in found.largest:
         cells = [f"{w.value:+.3f}", _cell(w.pattern)]
         rows.append([*cells, *[_cell(w.key)] * has_keys, *[_cell(w.feature)] * has_features])
     yield "\n".join(f"| {' | '.join(row)} |" for row in rows)

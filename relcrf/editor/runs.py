@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from relcrf.backends import run_folder
 from relcrf.backends.learned import LearnedModel
@@ -13,10 +15,12 @@ from relcrf.backends.strongest import NamedWeight, strongest
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Template
 
+_T = TypeVar("_T")
+
 MAX_RUNS = 50
 """The newest folders that are looked at: a hover must not wait for a whole archive of experiments."""
 
-_KEPT = 8
+_CACHED = 8
 """Runs in memory; a model of words can have millions of weights."""
 
 
@@ -36,54 +40,42 @@ class LearnedTemplate:
     largest: tuple[NamedWeight, ...]
 
 
-class Runs:
-    """Reads run folders, and keeps them until they change."""
+def learned(
+    template: Template, text: str, folder: Path | None, roots: Sequence[Path], most: int = 5
+) -> LearnedTemplate | None:
+    """Return what the newest fitting run learned of a template; None where there is none.
 
-    def __init__(self) -> None:
-        self._texts: dict[Path, tuple[int, str]] = {}
-        self._loaded: dict[Path, tuple[int, LearnedModel]] = {}
+    A run fits that trained a model of the same text or, if none did, one that has the same template: weights of a
+    template which has changed since would be about something else.
 
-    def learned(
-        self, template: Template, text: str, folder: Path | None, roots: Sequence[Path], most: int = 5
-    ) -> LearnedTemplate | None:
-        """What the newest fitting run learned of a template; None where there is none.
+    Args:
+        folder: of the model's file. roots: of the workspace. most: how many weights to give.
+    """
+    found = list(_run_folders(folder, roots))
+    same = [run for run in found if _read(_text, run) == text]
+    for run in [*same, *(run for run in found if run not in same)]:
+        model = _read(_model, run)
+        if model is not None and template in all_templates(model.spec):
+            return _of_template(model, template, run, most)
+    return None
 
-        A run fits that trained a model of the same text or, if none did, one that has the same template: weights of a
-        template which has changed since would be about something else.
 
-        Args:
-            folder: of the model's file. roots: of the workspace. most: how many weights to give.
-        """
-        found = list(_run_folders(folder, roots))
-        same = [run for run in found if self._text(run) == text]
-        for run in [*same, *(run for run in found if run not in same)]:
-            learned = self._load(run)
-            if learned is not None and template in all_templates(learned.spec):
-                return _of_template(learned, template, run, most)
+def _read(reader: Callable[[Path, int], _T], run: Path) -> _T | None:
+    """Return a part of a run, which is cached until its folder changes; None where the folder is damaged."""
+    try:
+        return reader(run, _changed(run))
+    except Exception:  # a damaged folder can hold anything, and is no matter of an editor
         return None
 
-    def _text(self, run: Path) -> str | None:
-        changed = _changed(run)
-        if run not in self._texts or self._texts[run][0] != changed:
-            try:
-                self._texts[run] = changed, (run / "model.rcrf").read_text(encoding="utf-8")
-            except (OSError, ValueError):
-                return None
-        return self._texts[run][1]
 
-    def _load(self, run: Path) -> LearnedModel | None:
-        """The model of a run; None where its folder is damaged, which is no matter of an editor."""
-        changed = _changed(run)
-        if run not in self._loaded or self._loaded[run][0] != changed:
-            try:
-                learned = run_folder.load(run)
-            except Exception:  # a damaged folder can hold anything
-                return None
-            self._loaded.pop(run, None)
-            while len(self._loaded) >= _KEPT:
-                del self._loaded[next(iter(self._loaded))]
-            self._loaded[run] = changed, learned
-        return self._loaded[run][1]
+@lru_cache(maxsize=MAX_RUNS)
+def _text(run: Path, changed: int) -> str:
+    return (run / "model.rcrf").read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=_CACHED)
+def _model(run: Path, changed: int) -> LearnedModel:
+    return run_folder.load(run)
 
 
 def _run_folders(folder: Path | None, roots: Sequence[Path]) -> Iterator[Path]:

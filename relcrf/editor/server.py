@@ -24,7 +24,6 @@ from relcrf.editor.outline import Heading, outline
 from relcrf.editor.positions import Positions
 from relcrf.editor.rename import RenameRefused, renameable, require_free
 from relcrf.editor.reports import PlacedDiagnostic, Related, page, reports
-from relcrf.editor.runs import Runs
 from relcrf.editor.symbols import Occurrence
 from relcrf.editor.workspace import Workspace
 from relcrf.errors import ModelError
@@ -51,7 +50,6 @@ class RcrfServer(LanguageServer):
     def __init__(self) -> None:
         super().__init__("relcrf", __version__, text_document_sync_kind=types.TextDocumentSyncKind.Full)
         self.project = Workspace()
-        self.runs = Runs()
         self.is_shut_down = False
         self._waiting: dict[str, asyncio.TimerHandle] = {}
 
@@ -262,7 +260,7 @@ def _reread(ls: RcrfServer) -> None:
 @server.feature(types.TEXT_DOCUMENT_HOVER)
 def hovered(ls: RcrfServer, params: types.HoverParams) -> types.Hover | None:
     document = ls.document(params.text_document.uri)
-    found = hover(document, ls.offset(document, params.position), ls.runs, ls.project.roots)
+    found = hover(document, ls.offset(document, params.position), ls.project.roots)
     if found is None:
         return None
     return types.Hover(ls.markup(found.text), ls.range(document.text.text, found.start, found.stop))

@@ -132,7 +132,7 @@ class Sketch(DeclarationTokens):
 
     def sort_of_argument(self, k: int) -> str | None:
         """Return the sort of the argument that begins with token `k`."""
-        call = self.call_at(k) if self._text(k - 1) in ("(", ",") else None
+        call = self.call_at(k) if self.word(k - 1) in ("(", ",") else None
         relation = self.spec.relation(call[0]) if call is not None else None
         if relation is None or call is None or call[1] >= len(relation.parameters):
             return None
@@ -140,7 +140,7 @@ class Sketch(DeclarationTokens):
 
     def expected_sort(self, k: int) -> str | None:
         """Return the sort of the term at token `k`: that of an argument, or of the left side of a comparison."""
-        return self._sort_before(k - 2) if self._text(k - 1) in COMPARISONS else self.sort_of_argument(k)
+        return self._sort_before(k - 2) if self.word(k - 1) in COMPARISONS else self.sort_of_argument(k)
 
     def _sort_before(self, k: int) -> str | None:
         """Return the domain of the term that ends with token `k`, or the sort of a name there."""
@@ -158,9 +158,9 @@ class Sketch(DeclarationTokens):
     def _sort_behind(self, k: int) -> str | None:
         """Return the domain of what follows a comparison or an `in` at token `k`."""
         last = k + 1
-        if self._text(last + 1) == "(":
+        if self.word(last + 1) == "(":
             last = matching(self.texts, last + 1)
-        if self._text(last + 1) == ".":
+        if self.word(last + 1) == ".":
             last += 2
         if last >= len(self.tokens):
             return None
@@ -168,9 +168,6 @@ class Sketch(DeclarationTokens):
             return self._sort_before(last)
         bag = self._attribute_type(self.owner_at(last - 1) or "", self.texts[last])
         return bag.domain if isinstance(bag, Bag) else None
-
-    def _text(self, k: int) -> str:
-        return self.texts[k] if 0 <= k < len(self.texts) else ""
 
     # Occurrences
 
@@ -212,7 +209,7 @@ class Sketch(DeclarationTokens):
             home: the text and the offset of the declaration whose binders it may be one of.
         """
         token, text = self.tokens[k], self.texts[k]
-        before, after = self._text(k - 1), self._text(k + 1)
+        before, after = self.word(k - 1), self.word(k + 1)
         if (
             self.keyword == "domain"
             and before in ("{", ",")
@@ -249,7 +246,7 @@ class Sketch(DeclarationTokens):
         """Return the value that a token is: of the domain that is expected there, or of the only one that has it."""
         value = _value(self.tokens[k])
         expected = self.expected_sort(k)
-        if expected is None and (self._text(k + 1) in COMPARISONS or self._text(k + 1) == "in"):
+        if expected is None and (self.word(k + 1) in COMPARISONS or self.word(k + 1) == "in"):
             expected = self._sort_behind(k + 1)
         declared = self.spec.domain(expected) if expected else None
         domains = self.spec.constants.get(value, ()) if self.tokens[k].kind == "name" else ()

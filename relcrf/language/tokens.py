@@ -118,6 +118,10 @@ class DeclarationTokens:
     def texts(self) -> tuple[str, ...]:
         return tuple(token.text for token in self.tokens)
 
+    def word(self, k: int) -> str:
+        """The text of a token; '' where there is none of this index."""
+        return self.texts[k] if 0 <= k < len(self.texts) else ""
+
     @property
     def keyword(self) -> str:
         """The word that begins the declaration; '' where none does."""

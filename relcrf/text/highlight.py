@@ -56,8 +56,7 @@ def _of_declaration(head: DeclarationTokens) -> Iterator[tuple[int, Any]]:
 
 def _of_name(head: DeclarationTokens, k: int) -> Any:
     """What a name is: its place tells, since words of the language may be attributes and values elsewhere."""
-    text, before = head.texts[k], head.texts[k - 1] if k else ""
-    after = head.texts[k + 1] if k + 1 < len(head.texts) else ""
+    text, before, after = head.texts[k], head.word(k - 1), head.word(k + 1)
     if before == ".":
         return t.Name.Attribute
     if k == head.name_index:

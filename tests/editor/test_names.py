@@ -14,7 +14,6 @@ from relcrf.editor.hover import hover
 from relcrf.editor.outline import outline
 from relcrf.editor.positions import Positions
 from relcrf.editor.reports import reports
-from relcrf.editor.runs import Runs
 from relcrf.editor.sketch import Sketch
 from relcrf.editor.symbols import Space
 from relcrf.language.tokens import SourceText
@@ -244,7 +243,7 @@ def test_any_text_is_read(text, data):
             assert symbol.name in text[occurrence.start : occurrence.stop] or symbol.space is Space.VALUE
     for _ in range(3):
         offset = data.draw(st.integers(0, len(text)))
-        hover(document, offset, Runs(), [])
+        hover(document, offset, [])
         complete(document, offset)
 
 

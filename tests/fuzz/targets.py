@@ -31,7 +31,6 @@ from relcrf.editor.outline import outline
 from relcrf.editor.positions import Positions
 from relcrf.editor.rename import RenameRefused, renameable, require_free
 from relcrf.editor.reports import reports
-from relcrf.editor.runs import Runs
 from relcrf.editor.workspace import Workspace
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.conditioning import condition
@@ -122,14 +121,14 @@ def editor(data: bytes) -> None:
             for report in reports(opened):
                 assert report.message and 0 <= report.start <= report.stop
         assert all(0 <= h.start <= h.name_start <= h.name_stop <= h.stop <= len(text) for h in outline(document))
-        hover(document, offset, Runs(), beside.roots)
+        hover(document, offset, beside.roots)
         for after_space in (False, True):
             if found := complete(document, offset, after_space=after_space):
                 assert 0 <= found.start <= found.stop <= len(text)
         document.included_at(offset)
         with contextlib.suppress(RenameRefused):
             occurrence = renameable(document, offset)
-            assert beside.places(document, occurrence.symbol)
+            assert beside.occurrences(document, occurrence.symbol)
             require_free(document, occurrence.symbol, "another")
 
 

@@ -174,7 +174,9 @@ class _Place:
             yield from self._attributes(sketch)
             return
         if self.last == "weights" or self.texts == ("gate",):
-            yield from self._templates()
+            for template in all_templates(self.spec):
+                if " " not in template.name:  # a rule without a name
+                    yield Item(template.name, "Function", 0, "template")
             return
         if self.last == "of" and self.texts[-2:-1] == ("bag",):
             yield from self._domains()
@@ -219,11 +221,6 @@ class _Place:
             is_out_of_place = attribute.is_random and self._clause(sketch) in ("where", "per", "by")
             head = attribute_head(owner or "", attribute)
             yield Item(attribute.name, "Field", 1 if is_out_of_place else 0, head)
-
-    def _templates(self) -> Iterator[Item]:
-        for template in all_templates(self.spec):
-            if " " not in template.name:  # a rule without a name
-                yield Item(template.name, "Function", 0, "template")
 
     def _domains(self, rank: int = 1) -> Iterator[Item]:
         for domain in self.spec.domains:

@@ -97,29 +97,25 @@ def _of_symbol(document: Document, symbol: Symbol, roots: Sequence[Path]) -> Ite
 def _of_name(spec: s.ModelSpec, name: str) -> Iterator[str]:
     declared = spec.domain(name) or spec.entity(name) or spec.relation(name)
     match declared:
+        case None:
+            return
         case s.EnumeratedDomain() | s.RangeDomain() | s.OpenDomain():
-            yield _fenced(_short(declared))
-            yield _values(declared)
+            about = _values(declared)
         case s.Entity():
-            yield _fenced(render_declaration(declared))
-            yield f"a type of thing, whose table has the key `{declared.key}`"
+            about = f"a type of thing, whose table has the key `{declared.key}`"
         case s.Relation():
-            yield _fenced(render_declaration(declared))
-            yield "observed: the tuples are those of its table"
+            about = "observed: the tuples are those of its table"
         case s.RandomRelation():
-            yield _fenced(render_declaration(declared))
             value = "whether it holds" if declared.type == Bool() else f"a value of {declared.type}"
             admitted = "that `where` admits" if declared.where is not None else "of its arguments"
-            yield f"random: {value}, for every tuple {admitted}"
+            about = f"random: {value}, for every tuple {admitted}"
         case s.Derived():
-            yield _fenced(render_declaration(declared))
-            yield "derived: its tuples are computed from other tables"
-
-
-def _short(domain: s.Domain) -> str:
-    if isinstance(domain, s.EnumeratedDomain) and len(domain.values) > MAX_VALUES:
-        return f"domain {domain.name} = {{ {', '.join(domain.values[:MAX_VALUES])}, ... }}"
-    return render_declaration(domain)
+            about = "derived: its tuples are computed from other tables"
+    if isinstance(declared, s.EnumeratedDomain) and len(declared.values) > MAX_VALUES:
+        yield _fenced(f"domain {declared.name} = {{ {', '.join(declared.values[:MAX_VALUES])}, ... }}")
+    else:
+        yield _fenced(render_declaration(declared))
+    yield about
 
 
 def _values(domain: s.Domain) -> str:

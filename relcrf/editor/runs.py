@@ -56,7 +56,11 @@ def learned(
     for run in [*same, *(run for run in found if run not in same)]:
         model = _read(_model, run)
         if model is not None and template in all_templates(model.spec):
-            return _of_template(model, template, run, most)
+            block = next((k for k, info in enumerate(model.templates) if info.name == template.weights), None)
+            if block is None:
+                return None
+            size, bindings = model.layout.blocks[block].size, model.templates[block].bindings
+            return LearnedTemplate(run, model.backend, size, bindings, strongest(model, [block], most))
     return None
 
 
@@ -91,11 +95,3 @@ def _changed(run: Path) -> int:
         return os.stat(run / "run.json").st_mtime_ns
     except OSError:
         return 0
-
-
-def _of_template(learned: LearnedModel, template: Template, run: Path, most: int) -> LearnedTemplate | None:
-    block = next((k for k, info in enumerate(learned.templates) if info.name == template.weights), None)
-    if block is None:
-        return None
-    size, bindings = learned.layout.blocks[block].size, learned.templates[block].bindings
-    return LearnedTemplate(run, learned.backend, size, bindings, strongest(learned, [block], most))

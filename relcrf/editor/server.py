@@ -93,7 +93,7 @@ class RcrfServer(LanguageServer):
     def forget(self, uri: str) -> None:
         """Forgets a document, and takes back what was said of it."""
         self._stop_waiting(uri)
-        self.project.drop(uri)
+        self.project.open.pop(uri, None)
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, []))
 
     def _stop_waiting(self, uri: str) -> None:

@@ -32,10 +32,6 @@ class Workspace:
         self.open[uri] = Document(text, path)
         return self.open[uri]
 
-    def drop(self, uri: str) -> None:
-        """Forgets a document that was closed."""
-        self.open.pop(uri, None)
-
     def reread(self) -> list[str]:
         """Reads again what documents include, after files have changed; returns the documents with an `include`."""
         including = [uri for uri, document in self.open.items() if document.included]

@@ -166,14 +166,9 @@ def _over(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
     if not is_table(template.over, scope):
         yield from _formula(scope, template.over[0])
     yield from _symmetric(scope, template)
-    yield from _starts(scope, template)
-
-
-def _starts(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
-    """As many numbers in `init` as there are patterns, where the model alone tells how many."""
-    given, known = len(template.options.starts), n_patterns(template, scope)
-    if given > 1 and known not in (0, given):
-        yield wrong_starts(template, known)
+    n_starts, patterns = len(template.options.starts), n_patterns(template, scope)
+    if n_starts > 1 and patterns not in (0, n_starts):
+        yield wrong_starts(template, patterns)
 
 
 def _symmetric(scope: Scope, template: s.Template) -> Iterator[Diagnostic]:
@@ -258,12 +253,9 @@ def _shape(spec: s.ModelSpec, template: s.Template) -> tuple[object, ...]:
     table = is_table(template.over, scope)
     states = tuple(scope.type_of(item) for item in template.over) if table else ()
     keys = tuple(scope.type_of(key) for key in template.per)
-    features = tuple(_width(scope.type_of(feature)) for feature in template.by) or (1,)
+    kinds = [scope.type_of(feature) for feature in template.by]
+    features = tuple(kind if isinstance(kind, t.Vector | t.Bag) else 1 for kind in kinds) or (1,)
     return table, states, template.symmetric, template.is_hard, keys, features
-
-
-def _width(kind: t.ValueType) -> object:
-    return kind if isinstance(kind, t.Vector | t.Bag) else 1
 
 
 def feature(scope: Scope, feature: e.Expression, template: s.Template) -> Iterator[Diagnostic]:
@@ -277,8 +269,7 @@ def feature(scope: Scope, feature: e.Expression, template: s.Template) -> Iterat
     yield from unfit
     if unfit:
         return
-    is_range = isinstance(kind, t.DomainType) and isinstance(scope.spec.domain(kind.domain), s.RangeDomain)
-    if not isinstance(kind, t.Integer | t.Real | t.Bool | t.Vector | t.Bag) and not is_range:
+    if scope.as_number(kind) is None and not isinstance(kind, t.Bool | t.Vector | t.Bag):
         hint = "a feature is a number, a truth value, a vector or a bag; for one weight a value use 'per'"
         yield Diagnostic("E130", f"a {kind} is no feature", feature.span, hint)
     elif isinstance(kind, t.Bool) and not isinstance(feature, e.Attribute | e.TupleAttribute):

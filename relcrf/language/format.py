@@ -184,7 +184,9 @@ class _Layout:
         indent = ""
         for k, token in enumerate(self.tokens):
             is_word = token.kind == "name" and depth == 0 and k > 1 and self.tokens[k - 1].text != "."
-            begins = is_word and (token.text in BODY or (token.text in OPTIONS and not _is_option(row)))
+            begins = is_word and (
+                token.text in BODY or (token.text in OPTIONS and not (row and row[0].text in OPTIONS))
+            )
             if begins and not (self.tokens[0].text == "domain" or self._is_nearest(k)):
                 yield indent, row
                 row, indent = [], INDENT
@@ -249,10 +251,6 @@ def _until_next(words: list[str], tokens: list[_Word], k: int) -> str:
             return "".join(words[k:j])
         depth += _DEPTHS.get(tokens[j].text, 0)
     return "".join(words[k:])
-
-
-def _is_option(row: list[_Word]) -> bool:
-    return bool(row) and row[0].text in OPTIONS
 
 
 def _name_of(row: list[_Word]) -> list[_Word]:

@@ -23,6 +23,7 @@ _HUMAN = {
 }
 _NAME, _COMPARISON = _HUMAN["NAME"], _HUMAN["COMPARISON"]
 _CLAUSES = (*BODY, *OPTIONS)
+"""They are named in this order, and after all else."""
 _JOINING = frozenset({"<=>", "=>"})
 """What can always go on after a term: messages name it only where nothing else is possible."""
 _MAX_EXPECTED = 5
@@ -64,7 +65,9 @@ def _expected(accepted: set[str]) -> str:
     """The few things that could stand there; nothing where there are many."""
     if "(" in accepted and _NAME in accepted:
         return "an expression"
-    names = sorted((accepted - _JOINING - {"("}) or accepted, key=lambda n: (_order(n), n))
+    names = sorted(
+        (accepted - _JOINING - {"("}) or accepted, key=lambda n: (_CLAUSES.index(n) if n in _CLAUSES else -1, n)
+    )
     names = [name for name in names if name != _HUMAN["INTEGER"] or _HUMAN["REAL"] not in names]
     if _HUMAN["INTEGER"] in accepted:  # whose sign is a part of it
         names = [name for name in names if name != "-"]
@@ -72,11 +75,6 @@ def _expected(accepted: set[str]) -> str:
     if not 0 < len(shown) <= _MAX_EXPECTED:
         return ""
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " or " + shown[-1]
-
-
-def _order(name: str) -> int:
-    """Clauses in the order of a template, all else before them."""
-    return _CLAUSES.index(name) if name in _CLAUSES else -1
 
 
 def _remedy(found: str, rest: list[str], seen: list[str], accepted: set[str]) -> str | None:

@@ -344,11 +344,16 @@ class Scope:
 
     def _number(self, node: e.Expression) -> t.ValueType:
         kind = self.type_of(node)
+        number = self.as_number(kind)
+        if number is None:
+            raise TypeProblem("E110", f"a number is needed here, and this is {_kind(kind)}", node)
+        return number
+
+    def as_number(self, kind: t.ValueType) -> t.ValueType | None:
+        """Return the type of number that values of a type are; None of other types."""
         if isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain):
             return t.Integer()
-        if not isinstance(kind, t.Integer | t.Real):
-            raise TypeProblem("E110", f"a number is needed here, and this is {_kind(kind)}", node)
-        return kind
+        return kind if isinstance(kind, t.Integer | t.Real) else None
 
     def _truth(self, node: e.Expression) -> None:
         kind = self.type_of(node)
@@ -385,7 +390,7 @@ class Scope:
         for kind, side in ((kind_left, left), (kind_right, right)):
             if isinstance(kind, t.Vector | t.Bag):
                 raise TypeProblem("E110", f"{_kind(kind)} cannot be compared", side)
-        if not self._comparable(kind_left, kind_right):
+        if kind_left != kind_right and None in (self.as_number(kind_left), self.as_number(kind_right)):
             message = f"{_kind(kind_left)} is compared with {_kind(kind_right)}"
             raise TypeProblem("E111", message, node, "both sides of a comparison are of one type")
         if isinstance(kind_left, t.Bool) and node.operator not in ("==", "!="):
@@ -405,13 +410,6 @@ class Scope:
             return self.type_of(node) if isinstance(node, e.Attribute | e.Atom) else None
         except TypeProblem:
             return None
-
-    def _comparable(self, left: t.ValueType, right: t.ValueType) -> bool:
-        def is_number(kind: t.ValueType) -> bool:
-            in_range = isinstance(kind, t.DomainType) and isinstance(self.spec.domain(kind.domain), s.RangeDomain)
-            return in_range or isinstance(kind, t.Integer | t.Real)
-
-        return left == right or (is_number(left) and is_number(right))
 
 
 _RESULTS: dict[str, t.ValueType] = {"real": t.Real(), "integer": t.Integer(), "bool": t.Bool(), "string": t.String()}

@@ -171,7 +171,10 @@ class _Templates:
         how = "a full table" if attribute.distinct <= TABLE else "equal or not"
         self._add(name, f"both ends of a {link.name}: {how}", binders, *clauses)
         if len(link.arguments) == 2:
-            self._cited_together(entity, attribute, link, name)
+            r = link.name
+            where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
+            comment = "things that a third one links to are alike"
+            self._alike(f"co_{name}", comment, entity, attribute, self.relations.free(f"Co{r}"), where)
 
     def _alike(
         self, name: str, comment: str, entity: ProposedEntity, attribute: ProposedAttribute, relation: str, where: str
@@ -182,13 +185,6 @@ class _Templates:
             f"where {relation}(a, b)", f"over a.{attribute.name} == b.{attribute.name}",
             before=f"derive {relation}{_pair(entity)}\n    where {where} <= {HUB}\n\n",
         )  # fmt: skip
-
-    def _cited_together(self, entity: ProposedEntity, attribute: ProposedAttribute, link: Link, name: str) -> None:
-        """Add a template of entities with a common neighbour."""
-        r = link.name
-        where = f"{r}(c, a) and {r}(c, b) and a < b and count {{ d where {r}(c, d) }}"
-        comment = "things that a third one links to are alike"
-        self._alike(f"co_{name}", comment, entity, attribute, self.relations.free(f"Co{r}"), where)
 
     def _sharing(
         self,

@@ -17,7 +17,8 @@ from relcrf.data.splits import read_split
 from relcrf.evaluation.evaluations import PARTS, Evaluation
 from relcrf.evaluation.predictions import MAJORITY, Difference
 from relcrf.evaluation.runner import SystemResult
-from relcrf.report import intervals
+from relcrf.report.comparison_plots import draw_backends
+from relcrf.report.plot import require_drawable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,7 @@ def compare(
     names = list(dict.fromkeys(name.strip() for name in backends.split(",") if name.strip()))
     chosen = settings_of(names, setting)
     if plot is not None:
-        intervals.require_drawable(plot)
+        require_drawable(plot)
     loaded = api.load(model)
     plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
     with session.watching() as watch:
@@ -76,7 +77,7 @@ def compare(
             watch=left,
         )
     if plot is not None:
-        intervals.draw(found, plot)
+        draw_backends(found, plot)
     if session.as_json:
         print_json({**found.as_dict(), **found.resources_as_dict(), "jobs": processes.jobs, "plot": plot})
         return

@@ -15,6 +15,7 @@ from relcrf.cli.output import note, print_json, say, settings, table, watching
 from relcrf.evaluation.explanation import Contribution, Explanation, FeatureContribution
 from relcrf.evaluation.flips import Flips
 from relcrf.report import neighbourhood
+from relcrf.report.plot import require_drawable
 
 ROUNDING = 1e-9
 """Nats; a remainder below is none."""
@@ -56,7 +57,7 @@ def explain(
     """
     picture = options.picture
     if picture is not None:
-        neighbourhood.require_drawable(picture)
+        require_drawable(picture)
     fit = api.load_fit(run)
     chosen: dict[str, Any] = dict(settings(setting))
     with watching(quiet=as_json) as watch:

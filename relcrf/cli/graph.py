@@ -14,6 +14,7 @@ from relcrf.cli.options import JsonOption, RunArgument
 from relcrf.cli.output import note, print_json, say, table
 from relcrf.evaluation.learned_graph import Edge, LearnedGraph, learned_graph, require_edges
 from relcrf.report import graph_files, network
+from relcrf.report.plot import require_drawable
 
 _HUBS = 5
 
@@ -35,7 +36,7 @@ def graph(
     if graphml is not None:
         graph_files.require_writable(graphml)
     if picture is not None:
-        network.require_drawable(picture)
+        require_drawable(picture)
     found = learned_graph(run_folder.load(run))
     require_edges(found)
     if graphml is not None:

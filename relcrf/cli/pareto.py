@@ -15,7 +15,8 @@ from relcrf.cli.output import note, print_json, say, say_error, settings, table,
 from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
 from relcrf.evaluation.pareto import PricePoint, systems, unbeaten
 from relcrf.evaluation.splits import folds_of
-from relcrf.report import front
+from relcrf.report.comparison_plots import draw_prices
+from relcrf.report.plot import require_drawable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ def pareto(
     """
     sweeps = sweep.sweeps()
     if plot is not None:
-        front.require_drawable(plot)
+        require_drawable(plot)
     loaded = api.load(model)
     plan = held.required_plan(tables.dataset.split)
     points: list[PricePoint] = []
@@ -90,7 +91,7 @@ def pareto(
         say_error("interrupted before a price was done")
         raise typer.Exit(INTERRUPTED)
     if plot is not None:
-        front.draw(points, plot)
+        draw_prices(points, plot)
     if session.as_json:
         rows = [{**point.as_dict(), "unbeaten": best} for point, best in zip(points, unbeaten(points), strict=True)]
         facts = {"backend": sweep.backend, "split": str(plan), "held_out": [fold.name for fold in folds]}

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from relcrf.data.extras import require
 from relcrf.evaluation.explanation import Contribution, Explanation
-from relcrf.printable import printable
-from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
+from relcrf.report.plot import new_figure, save_picture, short
 
-ENDINGS = (".png", ".svg")
 MOST_NEIGHBOURS = 24
 """Those of the largest contributions; the others are one line of the foot."""
 
@@ -24,7 +21,6 @@ MOST_LETTERS = 28
 """Of a line of a label."""
 
 INK, PAPER, FOR, AGAINST, KNOWN, UNKNOWN = "#24292f", "#ffffff", "#0969da", "#bc4c00", "#57606a", "#8250df"
-
 
 ROW, COLUMN, LABEL = 0.42, 2.1, 4.0
 """Inches: the height of a row, how far rows are from the variable, and the room for a label."""
@@ -44,24 +40,9 @@ class _Spoke:
     origin: tuple[float, float]
 
 
-def require_drawable(path: Path) -> None:
-    """Refuses a picture that could not be drawn, before any work is done; see `require_picture`."""
-    require_picture(path, ENDINGS, "neighbourhood.png")
-
-
 def save(explanation: Explanation, path: Path) -> None:
-    """Writes the picture, through a temporary name; the same bytes for the same explanation.
-
-    Raises:
-        UsageError: see `require_drawable`.
-    """
-    require_drawable(path)
-    settings = require("matplotlib", EXTRA, PURPOSE)
-    with settings.rc_context(_STYLE):
-        write_picture(figure(explanation), path, 144)
-
-
-_STYLE: Mapping[str, Any] = {"text.parse_math": False, "svg.hashsalt": "neighbourhood", "svg.fonttype": "path"}
+    """Write the picture through a temporary name; the same bytes for the same explanation. For errors see `require_drawable`."""
+    save_picture(lambda: figure(explanation), path, 144)
 
 
 def figure(explanation: Explanation) -> Any:
@@ -70,11 +51,10 @@ def figure(explanation: Explanation) -> Any:
     A line is blue where it speaks for the answer and brown where it does not, and as wide as its share of the largest one. Discs
     of known neighbours are grey, of others violet; what was opened has its largest sources below it.
     """
-    figures = require("matplotlib.figure", EXTRA, PURPOSE)
     spokes = list(_spokes(explanation))
     left, right = (COLUMN + LABEL if any(sign * s.at[0] > 0 for s in spokes) else COLUMN for sign in (-1, 1))
     height = max([2.0, *(2.0 * abs(spoke.at[1]) + 1.0 for spoke in spokes)])
-    made = figures.Figure(figsize=(left + right, height + 0.4), facecolor=PAPER)
+    made = new_figure((left + right, height + 0.4), facecolor=PAPER)
     axes = made.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
     axes.set_axis_off()
     axes.set_xlim(-left, right)
@@ -91,7 +71,7 @@ def figure(explanation: Explanation) -> Any:
         axes.text(spoke.at[0] + 0.12 * side, spoke.at[1], "\n".join(spoke.lines), fontsize=8, color=INK,
                   ha="left" if side > 0 else "right", va="center", zorder=4)  # fmt: skip
     probability = explanation.probabilities[explanation.answer]
-    title = f"{_short(explanation.variable)}\n{_short(explanation.answer)} {probability:.2f}"
+    title = f"{_label(explanation.variable)}\n{_label(explanation.answer)} {probability:.2f}"
     box = {"boxstyle": "round,pad=0.5", "facecolor": PAPER, "edgecolor": INK, "linewidth": 1.2}
     axes.text(0.0, 0.0, title, fontsize=10, color=INK, ha="center", va="center", zorder=5, bbox=box)
     made.text(0.02, 0.15 / (height + 0.4), _foot(explanation), fontsize=8, color=INK)
@@ -100,8 +80,8 @@ def figure(explanation: Explanation) -> Any:
 
 def _foot(explanation: Explanation) -> str:
     text = (
-        f"log odds {explanation.log_odds:+.3f} of {_short(explanation.answer)} (blue) "
-        f"against {_short(explanation.against)} (brown), in nats"
+        f"log odds {explanation.log_odds:+.3f} of {_label(explanation.answer)} (blue) "
+        f"against {_label(explanation.against)} (brown), in nats"
     )
     left = sum(one.amount for one in explanation.contributions[MOST_NEIGHBOURS:])
     if len(explanation.contributions) > MOST_NEIGHBOURS:
@@ -130,13 +110,12 @@ def _spokes(explanation: Explanation) -> Iterator[_Spoke]:
 
 def _lines(one: Contribution) -> tuple[str, ...]:
     names = [
-        f"{_short(neighbour.name)} = {_short(neighbour.state)}"
+        f"{_label(neighbour.name)} = {_label(neighbour.state)}"
         + ("" if neighbour.is_known else f" ({neighbour.probability:.2f})")
         for neighbour in one.neighbours
     ]
     return (*names, f"{', '.join(one.templates)} {one.amount:+.3f}")
 
 
-def _short(text: str) -> str:
-    text = printable(text)
-    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
+def _label(text: str) -> str:
+    return short(text, MOST_LETTERS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +14,23 @@ from relcrf.data.extras import require
 from relcrf.evaluation.learned_graph import LearnedGraph
 from relcrf.printable import printable
 from relcrf.report.node_places import places
-from relcrf.report.picture_files import EXTRA, PURPOSE, require_picture, write_picture
-from relcrf.report.plot import FIRST, GRID, INK, MARK, PAPER, SECOND, Plot, draw
+from relcrf.report.plot import (
+    EXTRA,
+    FIRST,
+    GRID,
+    INK,
+    MARK,
+    PAPER,
+    PURPOSE,
+    SECOND,
+    Plot,
+    draw,
+    drawing_style,
+    new_figure,
+    save_picture,
+    short,
+)
 
-ENDINGS = (".png", ".svg")
 MOST_LABELS = 150
 """Nodes beyond these, those of the fewest edges, have no label."""
 
@@ -40,7 +51,10 @@ _LIGHT = {
     MARK: "#8250df",
     PAPER: "#ffffff",
 }
-"""Colours of a picture that stands alone; a page has its own."""
+"""Colours of a picture file."""
+
+_PAGE = {colour: colour for colour in _LIGHT}
+"""Colours of a picture on a page, which replaces them."""
 
 _SHAPES = (("o", INK), ("s", MARK), ("D", GRID))
 """Marker and colour of each kind of nodes; those beyond are as the last."""
@@ -94,7 +108,7 @@ def drawing(graph: LearnedGraph) -> Drawing:
     best = np.zeros(len(degrees))
     np.maximum.at(best, graph.pairs.ravel(), np.repeat(graph.strengths, 2))
     labelled = set(np.lexsort((-best, -degrees))[:MOST_LABELS].tolist())
-    labels = tuple(_short(printable(node.name)) if k in labelled else "" for k, node in enumerate(graph.nodes))
+    labels = tuple(short(node.name, MOST_LETTERS) if k in labelled else "" for k, node in enumerate(graph.nodes))
     words = np.array([_measure(label) for label in labels])
     boxes = np.column_stack((np.maximum(discs, words[:, 0]), discs + words[:, 1]))
     at = places(graph.pairs, boxes)
@@ -104,58 +118,35 @@ def drawing(graph: LearnedGraph) -> Drawing:
     return Drawing(graph, at, discs, labels, (max(float(width), 360.0), float(height) + FOOT))
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= MOST_LETTERS else text[: MOST_LETTERS - 1] + "…"
-
-
 def _measure(label: str) -> tuple[float, float]:
     """Width and height of a label."""
     if not label:
         return 0.0, 0.0
     words, fonts = (require(f"matplotlib.{part}", EXTRA, PURPOSE) for part in ("textpath", "font_manager"))
-    with _any_letters():
-        width, _, _ = words.TextToPath().get_text_width_height_descent(
-            label, fonts.FontProperties(size=LETTERS), ismath=False
-        )
+    with drawing_style({}):
+        font = fonts.FontProperties(size=LETTERS)
+        width, _, _ = words.TextToPath().get_text_width_height_descent(label, font, ismath=False)
     return float(width) + 2.0, 1.3 * LETTERS
-
-
-@contextmanager
-def _any_letters() -> Iterator[None]:
-    """Letters that the font does not have are drawn as boxes, without a word about it."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"Glyph \d+")
-        yield
 
 
 def plot(graph: LearnedGraph, title: str) -> Plot:
     """The picture for the report page."""
     made = drawing(graph)
-    with _any_letters():
-        return draw(title, lambda axes: _paint(axes, made, {}), made.legend, inches=_inches(made))
-
-
-def require_drawable(path: Path) -> None:
-    """Refuses a picture that could not be drawn, before any work is done; see `require_picture`."""
-    require_picture(path, ENDINGS, "graph.png")
+    return draw(title, lambda axes: _paint(axes, made, _PAGE), made.legend, inches=_inches(made))
 
 
 def save(graph: LearnedGraph, path: Path) -> None:
-    """Writes the picture, through a temporary name; the same bytes for the same graph.
+    """Write the picture through a temporary name; the same bytes for the same graph. For errors see `require_drawable`."""
+    save_picture(lambda: _figure(graph), path, 144)
 
-    Raises:
-        UsageError: see `require_drawable`.
-    """
-    require_drawable(path)
-    settings, figures = (require(f"matplotlib{part}", EXTRA, PURPOSE) for part in ("", ".figure"))
+
+def _figure(graph: LearnedGraph) -> Any:
     made = drawing(graph)
-    style = {"text.parse_math": False, "svg.hashsalt": "learned graph", "svg.fonttype": "path"}
-    with settings.rc_context(style), _any_letters():
-        figure = figures.Figure(figsize=_inches(made), facecolor=_LIGHT[PAPER])
-        axes = figure.subplots()
-        _paint(axes, made, _LIGHT)
-        _write_legend(axes, made)
-        write_picture(figure, path, 144)
+    figure = new_figure(_inches(made), facecolor=_LIGHT[PAPER])
+    axes = figure.subplots()
+    _paint(axes, made, _LIGHT)
+    _write_legend(axes, made)
+    return figure
 
 
 def _inches(made: Drawing) -> tuple[float, float]:
@@ -167,7 +158,7 @@ def _paint(axes: Any, made: Drawing, colours: Mapping[str, str]) -> None:
     """The nodes and edges on axes as large as the figure, one unit of which is a point.
 
     Args:
-        colours: what stands for the page's; missing ones stay.
+        colours: by the names of a page.
     """
     axes.set_axis_off()
     axes.set_position((0.0, 0.0, 1.0, 1.0))
@@ -177,7 +168,7 @@ def _paint(axes: Any, made: Drawing, colours: Mapping[str, str]) -> None:
     for number in range(len(made.graph.edges) - 1, -1, -1):  # the strongest last, above the others
         first, second = made.graph.pairs[number]
         colour, share = made.colours[number], float(shares[number])
-        line = {"color": colours.get(colour, colour), "alpha": 0.1 + 0.75 * share**0.6, "linewidth": 0.4 + 3.6 * share}
+        line = {"color": colours[colour], "alpha": 0.1 + 0.75 * share**0.6, "linewidth": 0.4 + 3.6 * share}
         if first == second:
             around = 1.7 * made.discs[first]
             axes.plot(*made.at[first], marker="o", markersize=around, fillstyle="none", markeredgewidth=line["linewidth"],
@@ -186,11 +177,11 @@ def _paint(axes: Any, made: Drawing, colours: Mapping[str, str]) -> None:
             axes.plot(*made.at[[first, second]].T, solid_capstyle="round", **line)
     for node, (place, disc, label) in enumerate(zip(made.at, made.discs, made.labels, strict=True)):
         shape, colour = _SHAPES[min(made.kinds.index(made.graph.nodes[node].kind), len(_SHAPES) - 1)]
-        axes.plot(*place, marker=shape, markersize=disc if shape == "o" else 0.8 * disc, color=colours.get(colour, colour),
-                  markeredgecolor=colours.get(PAPER, PAPER), markeredgewidth=0.8, zorder=3)  # fmt: skip
+        axes.plot(*place, marker=shape, markersize=disc if shape == "o" else 0.8 * disc, color=colours[colour],
+                  markeredgecolor=colours[PAPER], markeredgewidth=0.8, zorder=3)  # fmt: skip
         if label:
-            back = {"facecolor": colours.get(PAPER, PAPER), "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
-            axes.text(place[0], place[1] - disc / 2 - 0.5, label, fontsize=LETTERS, color=colours.get(INK, INK),
+            back = {"facecolor": colours[PAPER], "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
+            axes.text(place[0], place[1] - disc / 2 - 0.5, label, fontsize=LETTERS, color=colours[INK],
                       ha="center", va="top", zorder=4, bbox=back)  # fmt: skip
 
 

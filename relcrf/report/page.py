@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -16,13 +15,16 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
-from relcrf.language.render import render
+from relcrf.language.render import model_text as text_of
 from relcrf.printable import printable
 from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
-from relcrf.report.plot import EXTRA, PURPOSE, Plot
-from relcrf.report.results import Section, sections
+from relcrf.report.plot import EXTRA, Plot
+from relcrf.report.results import sections
 from relcrf.report.tiles import tiles
 from relcrf.report.trial import Trial
+
+PURPOSE = "relcrf report"
+"""Argument of `require` for the packages that make the page."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
         sections=judged,
         steps=advice.next_steps(learned, name, matched, trial, judged),
         phases=timings.phases,
-        model=model_text.as_html(_text(learned)),
+        model=model_text.as_html(text_of(learned.spec)),
         templates=templates,
         command=origin.command(learned, name, () if trial is None else trial.options, made_of),
         tables=() if made_of is None else origin.tables(made_of),
@@ -109,13 +111,9 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
         strongest=weights.tables(learned, errors),
     )
     html = printable(html, keeping="\n\t")
-    plots = [plot for _, drawn in by_stage for plot in drawn] + histograms + graph
-    plots += [matched.plot] if matched is not None else []
-    return ReportPage(html, tuple(plot.title for plot in [*_plots(judged), *plots]), tuple(warned))
-
-
-def _plots(judged: Sequence[Section]) -> list[Plot]:
-    return [plot for section in judged for plot in section.plots]
+    drawn = [section.plots for section in judged] + [plots for _, plots in by_stage] + [histograms, graph]
+    drawn += [[matched.plot]] if matched is not None else []
+    return ReportPage(html, tuple(plot.title for plots in drawn for plot in plots), tuple(warned))
 
 
 def _shipped(name: str) -> str:
@@ -137,11 +135,6 @@ def _figure(value: float) -> str:
 def _share(value: float | None) -> str:
     """A part of all; nothing where there is no whole."""
     return "" if value is None else f"{value:.1%}"
-
-
-def _text(learned: LearnedModel) -> str:
-    source = learned.spec.source
-    return source.text if source else render(learned.spec)
 
 
 def _graph(learned: LearnedModel) -> list[Plot]:

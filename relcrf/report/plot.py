@@ -1,18 +1,26 @@
-"""Plots as inline SVG that takes its colours and its letters from the page around it."""
+"""Plots: inline SVG that takes its colours and its letters from the page around it, and pictures as files."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 from relcrf.data.extras import require
+from relcrf.files import require_ending, whole_path
+from relcrf.printable import printable
 
-EXTRA, PURPOSE = "report", "relcrf report"
-"""For `require`: whose packages draw, and for what."""
+EXTRA, PURPOSE = "report", "a picture"
+"""Arguments of `require` for the packages that draw."""
+
+ENDINGS = (".png", ".svg", ".pdf")
+"""Formats of picture files."""
 
 INK, GRID, FIRST, SECOND, MARK, PAPER = "#01aa01", "#02aa02", "#03aa03", "#04aa04", "#05aa05", "#06aa06"
 """Colours to draw with. Each stands for a variable of the page's style."""
@@ -72,13 +80,58 @@ def draw(
     Raises:
         UsageError: where Matplotlib is not installed.
     """
-    settings, drawing = (require(f"matplotlib{part}", EXTRA, PURPOSE) for part in ("", ".figure"))
     out = io.StringIO()
-    with settings.rc_context({**_STYLE, "svg.hashsalt": ascii(title)}):
-        figure = drawing.Figure(figsize=inches, layout="constrained")
+    with drawing_style({**_STYLE, "svg.hashsalt": ascii(title)}):
+        figure = new_figure(inches, layout="constrained")
         paint(figure.subplots())
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     return Plot(title, _inline(out.getvalue(), title), tuple((_VARIABLES[colour], text) for colour, text in legend))
+
+
+def require_drawable(path: Path) -> None:
+    """Validate the name of a picture file before any work is done, and make its folder.
+
+    Raises:
+        UsageError: The ending is not among `ENDINGS`, the path is a folder, or Matplotlib is not installed.
+    """
+    require_ending(path, ENDINGS, "picture.png")
+    require("matplotlib.figure", EXTRA, PURPOSE)
+    path.parent.mkdir(parents=True, exist_ok=True)
+
+
+def save_picture(make: Callable[[], Any], path: Path, dpi: int) -> None:
+    """Write a Matplotlib figure through a temporary name; the same bytes for the same figure.
+
+    Args:
+        make: Returns the figure, whose style is set while it is made and written.
+
+    Raises:
+        UsageError: See `require_drawable`.
+    """
+    require_drawable(path)
+    metadata = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix)
+    style = {"text.parse_math": False, "svg.hashsalt": "relcrf", "svg.fonttype": "path"}
+    with drawing_style(style), whole_path(path) as partial:
+        make().savefig(partial, dpi=dpi, format=path.suffix[1:], metadata=metadata)
+
+
+def new_figure(inches: tuple[float, float], **options: Any) -> Any:
+    """Return an empty Matplotlib figure."""
+    return require("matplotlib.figure", EXTRA, PURPOSE).Figure(figsize=inches, **options)
+
+
+def short(text: str, most: int) -> str:
+    """Return a printable text of at most `most` letters, which ends in an ellipsis where it is cut."""
+    text = printable(text)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+@contextmanager
+def drawing_style(settings: dict[str, Any]) -> Iterator[None]:
+    """Draw with some settings of Matplotlib, and without warnings about letters that the font lacks."""
+    with require("matplotlib", EXTRA, PURPOSE).rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=r"Glyph \d+")
+        yield
 
 
 def _inline(text: str, title: str) -> str:

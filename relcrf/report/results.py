@@ -8,8 +8,8 @@ from typing import Any
 
 from relcrf.evaluation.predictions import LOCAL, Difference, Estimate, Predictions
 from relcrf.report.calibration import Calibration, calibration
+from relcrf.report.comparison_plots import reach
 from relcrf.report.confusion import Confusion, confusion
-from relcrf.report.intervals import reach
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 from relcrf.report.trial import CurvePoint, Labels, Trial
 

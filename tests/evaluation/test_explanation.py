@@ -13,6 +13,7 @@ from relcrf.api import Fit
 from relcrf.errors import UsageError
 from relcrf.evaluation.explanation import Case
 from relcrf.report import neighbourhood
+from relcrf.report.plot import require_drawable
 
 MODEL = """
 domain Topic = { a, b, c }
@@ -372,4 +373,4 @@ def test_pictures_are_the_same_for_the_same_answer(ending, tmp_path):
 
 def test_a_picture_needs_a_name_of_a_picture(tmp_path):
     with pytest.raises(UsageError, match="does not end in"):
-        neighbourhood.require_drawable(tmp_path / "one.gif")
+        require_drawable(tmp_path / "one.gif")

@@ -18,6 +18,7 @@ from relcrf.evaluation.learned_graph import Edge, KeyNode, LearnedGraph, learned
 from relcrf.printable import printable
 from relcrf.report import graph_files, network, node_places
 from relcrf.report.node_places import places
+from relcrf.report.plot import ENDINGS
 
 HOSTILE = (
     "</data><x>&\"'",
@@ -132,7 +133,7 @@ def test_the_least_connected_of_many_have_no_label(monkeypatch):
     assert network.drawing(graph_of(["x" * 99, "y"], [(0, 1)], [1.0])).labels == ("x" * 25 + "…", "y")
 
 
-@pytest.mark.parametrize("ending", network.ENDINGS)
+@pytest.mark.parametrize("ending", ENDINGS)
 def test_the_same_graph_is_the_same_picture(hostile, tmp_path, ending):
     for name in ("one", "two"):
         network.save(hostile, tmp_path / f"{name}{ending}")

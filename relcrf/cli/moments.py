@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.backends.weight_names import largest
 from relcrf.cli.options import JsonOption, RunArgument
 from relcrf.cli.output import print_json, say, table
 from relcrf.data.frame import require_writable
@@ -32,7 +33,7 @@ def moments(
     if out is not None:
         frame.write(out)
     apart = np.abs(np.nan_to_num(frame["standard_errors"]))
-    worst = frame.chosen(np.argsort(-apart, kind="stable")[:most])
+    worst = frame.chosen(largest(apart, most))
     if as_json:
         print_json({"run": run, "moments": len(apart), "worst": worst.to_dicts(), "out": out})
         return

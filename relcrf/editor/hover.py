@@ -200,18 +200,19 @@ def _meaning(document: Document, template: s.Template, roots: Sequence[Path]) ->
 def _learned(found: LearnedTemplate) -> Iterator[str]:
     weights = "1 weight" if found.weights == 1 else f"{found.weights:,} weights"
     bindings = "1 binding" if found.bindings == 1 else f"{found.bindings:,} bindings"
-    is_zero = all(w.value == 0 for w in found.largest)
+    largest = found.largest
+    is_zero = not largest["weight"].any()
     zero = ", all of them 0" if is_zero else ""
     yield f"**Learned** in `{found.folder.name}` by {found.backend}: {weights}, {bindings}{zero}"
     if is_zero:
         return
-    has_keys = any(w.key for w in found.largest)
-    has_features = any(w.feature != "1" for w in found.largest)
+    has_keys = any(largest["key"])
+    has_features = any(largest["feature"] != "1")
     columns = ["weight", "pattern", *["key"] * has_keys, *["feature"] * has_features]
     rows = [columns, ["---:", *["---"] * (len(columns) - 1)]]
-    for w in found.largest:
-        cells = [f"{w.value:+.3f}", _cell(w.pattern)]
-        rows.append([*cells, *[_cell(w.key)] * has_keys, *[_cell(w.feature)] * has_features])
+    for _, key, feature, pattern, value in largest.rows():
+        cells = [f"{value:+.3f}", _cell(pattern)]
+        rows.append([*cells, *[_cell(key)] * has_keys, *[_cell(feature)] * has_features])
     yield "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 

@@ -11,7 +11,8 @@ from typing import TypeVar
 
 from relcrf.backends import run_folder
 from relcrf.backends.learned import LearnedModel
-from relcrf.backends.strongest import NamedWeight, strongest
+from relcrf.backends.weight_names import largest_of_blocks, weights_at
+from relcrf.data.frame import Frame
 from relcrf.model.rules import all_templates
 from relcrf.model.spec import Template
 
@@ -30,14 +31,14 @@ class LearnedTemplate:
 
     Args:
         bindings: factors on the data of the run.
-        largest: the weights of the largest magnitude, largest first.
+        largest: the weights of the largest magnitude, largest first; see `weights_at`.
     """
 
     folder: Path
     backend: str
     weights: int
     bindings: int
-    largest: tuple[NamedWeight, ...]
+    largest: Frame
 
 
 def learned(
@@ -60,7 +61,8 @@ def learned(
             if block is None:
                 return None
             size, bindings = model.layout.blocks[block].size, model.templates[block].bindings
-            return LearnedTemplate(run, model.backend, size, bindings, strongest(model, [block], most))
+            largest = weights_at(model, largest_of_blocks(model, [block], most))
+            return LearnedTemplate(run, model.backend, size, bindings, largest)
     return None
 
 

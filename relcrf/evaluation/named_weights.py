@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import Any
 
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.problems import training_problem
+from relcrf.backends.weight_names import NAMES, weights_at
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.standard_errors import StandardErrors, standard_errors
@@ -21,33 +21,20 @@ def named_weights(learned: LearnedModel, errors: StandardErrors | None = None) -
     Support is the sum of the feature where the pattern holds in the training labels, a count where features are 1; the column
     is missing where the training kept none.
     """
-    names: dict[str, list[Any]] = {n: [] for n in ("template", "key", "feature", "pattern")}
-    for block, info in enumerate(learned.templates):
-        for feature in range(learned.layout.blocks[block].n_features):
-            key, name = info.feature_name(feature)
-            for pattern in info.patterns:
-                for column, text in zip(names, (info.name, ", ".join(key), name, pattern), strict=True):
-                    names[column].append(text)
-    columns = {name: np.asarray(texts, dtype=object) for name, texts in names.items()}
-    columns["weight"] = weights = np.asarray(learned.vectors["weights"], dtype=np.float64)
+    columns = dict(weights_at(learned).columns)
     if errors is not None:
         columns["standard_error"] = errors.values
-        usable = np.where(errors.values > 0.0, errors.values, np.nan)
-        columns["z"] = weights / usable
-    support = support_of(learned)
+        columns["z"] = columns["weight"] / np.where(errors.values > 0.0, errors.values, np.nan)
+    support = learned.vectors.get("support") if learned.moments is None else learned.moments.empirical
     return Frame(columns if support is None else {**columns, "support": support})
 
 
-def support_of(learned: LearnedModel) -> np.ndarray | None:
-    """The support of each weight, shape (layout.size,); None where the training kept none."""
-    if learned.moments is not None:
-        return learned.moments.empirical
-    return learned.vectors.get("support")
-
-
-def named_moments(learned: LearnedModel) -> Frame:
-    """How often each learned weight's feature goes with its pattern in the labels and as the model expects it, one a row:
+def named_moments(learned: LearnedModel, places: np.ndarray | None = None) -> Frame:
+    """Return how often each weight's feature goes with its pattern in the labels and as the model expects it, one a row:
     template, key, feature, pattern, empirical, expected, and their difference in standard errors. See docs/classical.md.
+
+    Args:
+        places: of the weights, offsets in the layout; None is those that were learned.
 
     Raises:
         UsageError: where the training kept none.
@@ -56,10 +43,10 @@ def named_moments(learned: LearnedModel) -> Frame:
     if found is None:
         message = f"this training by backend '{learned.backend}' kept no moments"
         raise UsageError(Diagnostic("E387", message, hint="train with dense, ess, local, pseudo, chow-liu or ipf"))
-    frame, kept = named_weights(learned), learned.layout.learned()
-    columns = {name: frame[name] for name in ("template", "key", "feature", "pattern")}
-    columns |= {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
-    return Frame({name: column[kept] for name, column in columns.items()})
+    places = np.flatnonzero(learned.layout.learned()) if places is None else places
+    names = weights_at(learned, places)
+    moments = {"empirical": found.empirical, "expected": found.expected, "standard_errors": found.differences}
+    return Frame({n: names[n] for n in NAMES} | {name: column[places] for name, column in moments.items()})
 
 
 def errors_on(

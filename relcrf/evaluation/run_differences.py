@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
-from relcrf.evaluation.named_weights import named_weights
+from relcrf.backends.weight_names import weights_at
 from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
@@ -77,9 +77,10 @@ def _unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Pair
 
 
 def _weights(learned: LearnedModel) -> dict[Name, float]:
-    frame = named_weights(learned)
-    names = zip(*(frame[name].tolist() for name in ("template", "key", "feature", "pattern")), strict=True)
-    return dict(zip(names, frame["weight"].tolist(), strict=True))
+    return {
+        (template, key, feature, pattern): weight
+        for template, key, feature, pattern, weight in weights_at(learned).rows()
+    }
 
 
 def _without(one: Mapping[Name, float], other: Mapping[Name, float]) -> tuple[tuple[Name, float], ...]:

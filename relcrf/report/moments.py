@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
-from relcrf.backends.strongest import NamedWeight, largest, named
+from relcrf.backends.weight_names import largest
+from relcrf.data.frame import Frame
+from relcrf.evaluation.named_weights import named_moments
 from relcrf.learning.histogram import LARGEST
 from relcrf.report.plot import FIRST, MARK, Plot, draw
 
@@ -23,26 +25,16 @@ LIMIT = 2.0
 
 
 @dataclass(frozen=True)
-class MomentRow:
-    """A moment of a weight; the difference is in standard errors."""
-
-    weight: NamedWeight
-    empirical: float
-    expected: float
-    difference: float
-
-
-@dataclass(frozen=True)
 class MomentSummary:
     """Moments.
 
     Args:
-        worst: the farthest apart, these first.
+        worst: the farthest apart, in descending order; see `named_moments`.
         total, beyond: how many there are, and how many are more than `limit` standard errors apart.
     """
 
     plot: Plot
-    worst: tuple[MomentRow, ...]
+    worst: Frame
     total: int
     beyond: int
     limit: float = LIMIT
@@ -59,20 +51,11 @@ def section(learned: LearnedModel) -> MomentSummary | None:
     if not len(places):
         return None
     empirical, expected, apart = found.empirical[places], found.expected[places], found.differences[places]
-    worst = sorted(largest(apart, MOST_ROWS), key=lambda k: (-abs(apart[k]), k))
-    starts = np.array(learned.layout.starts)
-    blocks = np.searchsorted(starts, places, side="right") - 1
-    rows = [
-        MomentRow(
-            named(learned, int(blocks[k]), int(places[k] - starts[blocks[k]])),
-            float(empirical[k]),
-            float(expected[k]),
-            float(apart[k]),
-        )
-        for k in worst
-    ]
     return MomentSummary(
-        _plot(empirical, expected, apart), tuple(rows), len(places), int((np.abs(apart) > LIMIT).sum())
+        _plot(empirical, expected, apart),
+        named_moments(learned, places[largest(apart, MOST_ROWS)]),
+        len(places),
+        int((np.abs(apart) > LIMIT).sum()),
     )
 
 

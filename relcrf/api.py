@@ -28,11 +28,12 @@ from relcrf.backends.problems import training_problem as training_problem
 from relcrf.backends.provenance import TrainingProtocol
 from relcrf.backends.registry import backend_class
 from relcrf.backends.sharded import require_pieces
+from relcrf.backends.weight_names import largest
 from relcrf.data.binding import bind
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.data.splits import SplitPlan, read_split
-from relcrf.errors import Diagnostic, ModelError
+from relcrf.errors import Diagnostic, ModelError, listing
 from relcrf.evaluation import selection
 from relcrf.evaluation.evaluations import Evaluation
 from relcrf.evaluation.evaluations import compare as compare
@@ -62,10 +63,13 @@ from relcrf.language.render import model_text, render
 from relcrf.model.spec import ModelSpec
 from relcrf.prediction import Prediction as Prediction
 from relcrf.resources import shipped
-from relcrf.shown import ShownFit
 from relcrf.text.highlight import as_html
+from relcrf.text.html_table import html_table
 from relcrf.training import Training, TrainRequest, ground_on
 from relcrf.watching import watching
+
+SHOWN_WEIGHTS = 20
+"""Number of weights that a notebook shows of a `Fit`."""
 
 
 def load(path: str | os.PathLike[str]) -> Model:
@@ -268,10 +272,22 @@ def select(
 
 
 @dataclass(frozen=True, repr=False)
-class Fit(ShownFit):
-    """A trained model."""
+class Fit:
+    """A trained model; in a notebook tables of its figures and of its largest weights."""
 
     learned: LearnedModel
+
+    def __repr__(self) -> str:
+        learned = self.learned
+        state = "converged" if learned.converged else "not converged"
+        names = listing(template.name for template in learned.templates)
+        return f"Fit({learned.backend}: {learned.layout.size:,} weights of {names}; {state}, {learned.seconds:.1f} s)"
+
+    def _repr_html_(self) -> str:
+        weights = self.weights()
+        strongest = weights.chosen(largest(weights["weight"], SHOWN_WEIGHTS))
+        figures = html_table(("", ""), [*self.learned.summary.items()], caption=repr(self))
+        return figures + html_table([*weights.columns], strongest.rows(), caption="strongest weights")
 
     @property
     def seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,12 +16,28 @@ from relcrf.evaluation.measures import Score, score
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
 from relcrf.inference.result import Verdict
-from relcrf.shown import ShownPrediction
+
+
+def block_named(grounding: Grounding, attribute: str | None) -> VariableBlock:
+    """Return the block of a random attribute or relation; None names the only one that is predicted.
+
+    Raises:
+        UsageError: for an unknown one, or where several could be meant.
+    """
+    known = [block.name for block in grounding.blocks if not block.is_latent]
+    if attribute is None and len(known) == 1:
+        (attribute,) = known
+    found = [b for b in grounding.blocks if attribute in (b.name, b.attribute)]
+    if len(found) != 1:
+        message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"
+        hint = suggestion(attribute or "", known) or f"there is {listing(known)}"
+        raise UsageError(Diagnostic("E310", message, hint=hint))
+    return found[0]
 
 
 @dataclass(frozen=True, repr=False)
-class Prediction(ShownPrediction):
-    """Marginals of the queried variables.
+class Prediction:
+    """Marginals of the queried variables; in a notebook tables of them.
 
     Args:
         unseen_keys: for each template, how many of its keys have no learned weights.
@@ -31,6 +48,14 @@ class Prediction(ShownPrediction):
     inferred: Inferred
     unseen_keys: Mapping[str, int]
     seconds: float = field(default=0.0, compare=False)
+
+    def __repr__(self) -> str:
+        counts = listing(f"{len(self.variables(name)):,} queries of {name}" for name in self.attributes)
+        return f"Prediction({counts}; {self.inferred.verdict})"
+
+    def _repr_html_(self) -> str:
+        tables = (f"<p>{html.escape(name)}</p>{self.table(name)._repr_html_()}" for name in self.attributes)
+        return f"<p>{html.escape(repr(self))}</p>" + "".join(tables)
 
     @cached_property
     def attributes(self) -> list[str]:
@@ -43,14 +68,7 @@ class Prediction(ShownPrediction):
         Raises:
             UsageError: for an unknown one, or where several could be meant.
         """
-        if attribute is None and len(self.attributes) == 1:
-            (attribute,) = self.attributes
-        found = [b for b in self.grounding.blocks if attribute in (b.name, b.attribute)]
-        if len(found) != 1:
-            message = "say which predicted attribute" if attribute is None else f"no predicted attribute '{attribute}'"
-            hint = suggestion(attribute or "", self.attributes) or f"there is {listing(self.attributes)}"
-            raise UsageError(Diagnostic("E310", message, hint=hint))
-        return found[0]
+        return block_named(self.grounding, attribute)
 
     @property
     def verdict(self) -> Verdict:
@@ -72,9 +90,12 @@ class Prediction(ShownPrediction):
         starts = self.inferred.state_start[self._nodes(block)]
         return np.asarray(self.inferred.marginals[starts[:, None] + np.arange(len(block.values))])
 
-    def table(self, attribute: str | None = None) -> Frame:
+    def table(self, attribute: str | None = None, *, with_each: bool = True) -> Frame:
         """One row a query: the thing's key or the tuple's arguments, the most probable value, its probability, its value
         in the most probable joint state, and (up to 50 values) the probability of each value.
+
+        Args:
+            with_each: include the probability of each value.
         """
         block = self.block(attribute)
         nodes, probabilities = self._nodes(block), self.probabilities(attribute)
@@ -94,7 +115,7 @@ class Prediction(ShownPrediction):
         add(block.attribute or "value", values[best])
         add("probability", probabilities[np.arange(len(nodes)), best])
         add("joint", values[self.inferred.map_states[nodes]])
-        if len(block.values) <= 50:
+        if with_each and len(block.values) <= 50:
             for k, value in enumerate(block.values):
                 add(f"p_{value}", probabilities[:, k])
         return Frame(columns)

@@ -25,7 +25,7 @@ LAYERS = (
     ("structure",),
     ("backends",),
     ("evaluation",),
-    ("watching", "shown"),
+    ("watching",),
     ("prediction",),
     ("training",),
     ("api",),

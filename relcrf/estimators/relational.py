@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from relcrf import api
-from relcrf.api import Model, Prediction
+from relcrf.api import Model
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame
 from relcrf.errors import DataError, Diagnostic, UsageError, listing, suggestion
-from relcrf.estimators.frames import like
 from relcrf.grounding.derive import Progress
 from relcrf.grounding.grounding import Grounding
 from relcrf.grounding.variables import VariableBlock
+from relcrf.prediction import block_named
 from relcrf.proposal.draft import Draft, proposed
 from relcrf.watching import watching
 
@@ -152,9 +153,9 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
     def _frames(self, X: Any, *, with_each: bool) -> Any:
         """Args: with_each: the probability of each value, too."""
         found = self.fit_.predict(_dataset(X))
-        make = like(X)
+        make = _conversion(X)
         names = found.attributes if self.attribute is None else [self.attribute]
-        frames = {name: make(found.table(name) if with_each else _most_probable(found, name)) for name in names}
+        frames = {name: make(found.table(name, with_each=with_each)) for name in names}
         return next(iter(frames.values())) if len(frames) == 1 else frames
 
     def _ground(self, data: Dataset, progress: Progress) -> Grounding:
@@ -168,25 +169,32 @@ class RelationalCRF(ClassifierMixin, BaseEstimator):  # type: ignore[misc, unuse
         return self.model_.ground(data, progress=progress)
 
     def _block(self, grounding: Grounding) -> VariableBlock:
-        known = [block.name for block in grounding.blocks if not block.is_latent]
-        name = known[0] if self.attribute is None and len(known) == 1 else self.attribute
-        block = next((b for b in grounding.blocks if name in (b.name, b.attribute)), None)
-        if block is None or block.attribute is None:
-            message = f"no predicted attribute '{name}'" if name else "say which predicted attribute"
-            hint = suggestion(name or "", known) or f"there is {listing(known)}"
-            raise UsageError(Diagnostic("E310", message, hint=hint))
+        block = block_named(grounding, self.attribute)
+        if block.attribute is None:
+            raise UsageError(
+                Diagnostic("E310", f"'{block.name}' is not an attribute", hint="name an attribute of an entity")
+            )
         return block
+
+
+_CONVERSIONS: dict[str, Callable[[Frame], Any]] = {
+    "pandas": Frame.to_pandas,
+    "polars": Frame.to_polars,
+    "pyarrow": Frame.to_arrow,
+    "duckdb": Frame.to_arrow,
+}
+"""Functions that convert frames, by the package of the result."""
+
+
+def _conversion(given: Any) -> Callable[[Frame], Any]:
+    """Return the function that converts a frame to the kind of the first data frame among some tables, if there is one."""
+    tables = given.values() if isinstance(given, Mapping) else ()
+    packages = (type(table).__module__.partition(".")[0] for table in tables)
+    return next((_CONVERSIONS[name] for name in packages if name in _CONVERSIONS), lambda frame: frame)
 
 
 def _dataset(tables: Any) -> Dataset:
     return tables if isinstance(tables, Dataset) else Dataset(tables)
-
-
-def _most_probable(found: Prediction, attribute: str) -> Frame:
-    """The table of an attribute without the columns that stand last, of each value's probability."""
-    frame, block = found.table(attribute), found.block(attribute)
-    kept = [*block.columns, block.attribute or "value", "probability", "joint"]
-    return replace(frame, columns=dict(list(frame.columns.items())[: len(kept)]))
 
 
 def _keys(X: Any, key: str) -> list[str]:

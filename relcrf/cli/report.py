@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from relcrf import api
@@ -19,7 +18,7 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.splits import split_by
 from relcrf.grounding.saved import SavedBlocks
 from relcrf.report import page
-from relcrf.report.trial import Trial, hold_trial
+from relcrf.report.trial import hold_trial
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +91,8 @@ def report(
     n_bytes = place.stat().st_size
     if as_json:
         facts = {"run": run, "report": place, "bytes": n_bytes, "plots": made.plots}
-        print_json({**facts, "warnings": made.warnings, "results": _results(trial)})
+        results = trial.predictions.table().to_dicts() if trial and trial.predictions else []
+        print_json({**facts, "warnings": made.warnings, "results": results})
         return
     note_saved(saved)
     for text in made.warnings:
@@ -106,12 +106,3 @@ def _words(dataset: Dataset, plan: SplitPlan | None) -> tuple[str, ...]:
     if plan is not None and plan != dataset.split:
         words += ["--split", plan.text, *(word for value in plan.hold for word in ("--hold", value))]
     return tuple(words)
-
-
-def _results(trial: Trial | None) -> list[dict[str, object]]:
-    """Return the measures: one object per attribute, system and measure."""
-    frame = None if trial is None else trial.table()
-    if frame is None:
-        return []
-    rows = zip(*(np.asarray(column).tolist() for column in frame.columns.values()), strict=True)
-    return [dict(zip(frame.columns, row, strict=True)) for row in rows]

@@ -10,7 +10,7 @@ from typing import Any
 from relcrf.api import Model
 from relcrf.api import load as load_model
 from relcrf.data.dataset import Dataset
-from relcrf.data.splits import SplitPlan, read_split
+from relcrf.data.splits import read_split
 from relcrf.datasets.friends import friends
 from relcrf.datasets.moments import moments
 from relcrf.datasets.pages import pages
@@ -60,10 +60,6 @@ class _Maker:
     tables: Callable[[int], Mapping[str, Any]]
     split: str
     hold: tuple[str, ...] = ()
-
-    def plan(self) -> SplitPlan:
-        plan = read_split(self.split)
-        return replace(plan, hold=self.hold) if self.hold else plan
 
 
 _MAKERS: dict[str, _Maker] = {
@@ -117,5 +113,5 @@ def load(name: str, seed: int = 0) -> Example:
         raise UsageError(Diagnostic("E365", f"there is no example dataset '{name}'", hint=hint))
     maker = _MAKERS[name]
     data = Dataset(maker.tables(seed))
-    data.split = maker.plan()
+    data.split = replace(read_split(maker.split), hold=maker.hold)
     return Example(name, maker.description, load_model(shipped("models", f"{maker.model}.rcrf")), data, maker.split)

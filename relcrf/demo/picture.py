@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from relcrf.demo.run import SplitResult
-from relcrf.files import whole_path
+from relcrf.report.plot import new_figure, save_picture
 
 _SHADES = " .:-=+*#%@"
 
@@ -29,16 +30,16 @@ def counts(result: SplitResult) -> tuple[int, int]:
 
 
 def draw(result: SplitResult, path: Path, limit: int = 40) -> None:
-    """Writes a picture of changed images, each with the classifier's digit and the ESS-CRF's."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    """Write a picture of changed images, each with the classifier's digit and the ESS-CRF's."""
+    save_picture(lambda: _figure(result, limit), path, 130)
 
+
+def _figure(result: SplitResult, limit: int) -> Any:
     rest = np.flatnonzero(~result.digits.labelled)
     shown = _sample(result, limit)
     columns = 10
     rows = max(1, -(-len(shown) // columns))
-    figure = Figure(figsize=(columns * 1.05, rows * 1.35 + 0.9))
-    FigureCanvasAgg(figure)
+    figure = new_figure((columns * 1.05, rows * 1.35 + 0.9))
     corrected, spoilt = counts(result)
     figure.suptitle(
         f"What the relations changed (split {result.seed}): {corrected} digits corrected, {spoilt} made wrong\n"
@@ -56,8 +57,7 @@ def draw(result: SplitResult, path: Path, limit: int = 40) -> None:
             f"{result.before[at]} → {result.after[at]}", fontsize=10, color="#157347" if is_right else "#b02a37"
         )
     figure.tight_layout()
-    with whole_path(path) as partial:
-        figure.savefig(partial, dpi=130, format="png")
+    return figure
 
 
 def _sample(result: SplitResult, limit: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -211,13 +211,9 @@ def _variables(grounding: Grounding, block: VariableBlock, X: Any) -> np.ndarray
         DataError: for an unknown key.
     """
     (texts,) = grounding.arguments(block)
-    place = {text: k for k, text in enumerate(texts.tolist())}
-    keys = _keys(X, block.columns[0])
-    unknown = next((key for key in keys if key not in place), None)
-    if unknown is not None:
-        hint = suggestion(unknown, place) or "X are keys of things in `tables`"
-        raise DataError(Diagnostic("E366", f"there is no {block.owner} '{unknown}' in the tables", hint=hint))
-    return block.start + np.array([place[key] for key in keys], dtype=np.int64)
+    message = f"there is no {block.owner} '{{}}' in the tables"
+    found = _positions(_keys(X, block.columns[0]), texts.tolist(), message, "X are keys of things in `tables`")
+    return block.start + found
 
 
 def _codes(block: VariableBlock, y: Any) -> np.ndarray:
@@ -226,13 +222,18 @@ def _codes(block: VariableBlock, y: Any) -> np.ndarray:
     Raises:
         DataError: for a label that the attribute does not have.
     """
-    place = {value: k for k, value in enumerate(block.values)}
     texts = [_text(label) for label in np.asarray(y).tolist()]
-    unknown = next((text for text in texts if text not in place), None)
+    message = f"'{{}}' is no value of {block.name}"
+    return _positions(texts, block.values, message, f"it takes {listing(block.values)}").astype(np.int32)
+
+
+def _positions(texts: Sequence[str], known: Sequence[str], message: str, hint: str) -> np.ndarray:
+    """Return the position of each text among the known ones; the message has a field for the first unknown one."""
+    position = {text: k for k, text in enumerate(known)}
+    unknown = next((text for text in texts if text not in position), None)
     if unknown is not None:
-        hint = suggestion(unknown, block.values) or f"it takes {listing(block.values)}"
-        raise DataError(Diagnostic("E366", f"'{unknown}' is no value of {block.name}", hint=hint))
-    return np.array([place[text] for text in texts], dtype=np.int32)
+        raise DataError(Diagnostic("E366", message.format(unknown), hint=suggestion(unknown, known) or hint))
+    return np.array([position[text] for text in texts], dtype=np.int64)
 
 
 def _text(label: Any) -> str:

@@ -14,7 +14,6 @@ the bands; Datar, Immorlica, Indyk & Mirrokni, Locality-sensitive hashing scheme
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -51,50 +50,38 @@ Pairs = np.ndarray
 """Shape (n, 2)."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Likeness:
-    """Who is near whom among some things.
-
-    Args:
-        values: see `OwnEvidence.values`. numbers: see `OwnEvidence.numbers`.
-    """
-
-    values: csr_array
-    numbers: np.ndarray
-
-    def near(self, pairs: Pairs) -> np.ndarray:
-        """Which pairs are near, shape (n,), bool."""
-        parts = [self._near(*pairs[start : start + CHUNK].T) for start in range(0, len(pairs), CHUNK)]
-        return np.concatenate([np.empty(0, dtype=bool), *parts])
-
-    def _near(self, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-        sizes = np.diff(self.values.indptr)
-        both = np.asarray(self.values[one].multiply(self.values[other]).sum(axis=1)).ravel()
-        gap = self.numbers[one] - self.numbers[other]
-        reach = APART**2 * 2.0 * self.numbers.shape[1]
-        in_common = both >= COMMON * (sizes[one] + sizes[other] - both)
-        return np.asarray(in_common & (np.einsum("ij,ij->i", gap, gap) <= reach))
-
-
 def near_pairs(evidence: OwnEvidence, variables: np.ndarray, seed: int = 0) -> Pairs:
     """Pairs of near ones among some variables of one attribute or relation, each once.
 
     Args:
         variables: ascending; of those with equal evidence one is enough.
     """
-    likeness = _Likeness(evidence.values(variables), evidence.numbers(variables))
+    values, numbers = evidence.values(variables), evidence.numbers(variables)
     rng = np.random.default_rng(seed)
-    many = np.diff(likeness.values.indptr) >= FEWEST_VALUES
+    many = np.diff(values.indptr) >= FEWEST_VALUES
     met = [np.empty(0, dtype=np.int64)]
     for rows, candidates in (
-        (np.flatnonzero(many), _of_sets(likeness.values[many], rng)),
-        (np.flatnonzero(~many), _of_numbers(likeness.numbers[~many], rng)),
+        (np.flatnonzero(many), _of_sets(values[many], rng)),
+        (np.flatnonzero(~many), _of_numbers(numbers[~many], rng)),
     ):
         for pairs in candidates:
             ends = np.sort(rows[pairs], axis=1)
             met.append(distinct(ends[:, 0] * len(variables) + ends[:, 1]))
     found = np.column_stack(np.divmod(distinct(np.concatenate(met)), max(len(variables), 1)))
-    return np.asarray(variables[found[likeness.near(found)]])
+    return np.asarray(variables[found[are_near(values, numbers, found)]])
+
+
+def are_near(values: csr_array, numbers: np.ndarray, pairs: Pairs) -> np.ndarray:
+    """Return a mask of the pairs of rows that are near; for the rows see `OwnEvidence`."""
+    sizes, reach = np.diff(values.indptr), APART**2 * 2.0 * numbers.shape[1]
+    near = np.empty(len(pairs), dtype=bool)
+    for start in range(0, len(pairs), CHUNK):
+        one, other = pairs[start : start + CHUNK].T
+        both = np.asarray(values[one].multiply(values[other]).sum(axis=1)).ravel()
+        gap = numbers[one] - numbers[other]
+        in_common = both >= COMMON * (sizes[one] + sizes[other] - both)
+        near[start : start + CHUNK] = in_common & (np.einsum("ij,ij->i", gap, gap) <= reach)
+    return near
 
 
 def _of_sets(values: csr_array, rng: np.random.Generator) -> Iterator[Pairs]:

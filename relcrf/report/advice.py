@@ -133,28 +133,21 @@ def _of_section(section: Section, explain: str, asked: str) -> list[Advice]:
     out = []
     name, confused = section.labels.name, section.confusion
     if section.gain is not None and section.gain.is_loss:
-        out.append(
-            Advice(f"{name}: the local model is better, and simpler. Take it, or mend the templates that join labels.")
-        )
+        text = f"{name}: the local model is better, and simpler. Take it, or mend the templates that join labels."
+        out.append(Advice(text))
     elif section.gain is not None and not section.gain.is_seen:
-        out.append(
-            Advice(
-                f"{name}: more labels, or other links, would show whether the relations pay; until then the local model will do."
-            )
-        )
-    if confused.pairs:
-        most = confused.pairs[0]
-        out.append(
-            Advice(
-                f"{name}: {most.count:,} of {most.labels:,} '{most.truth}' are taken for '{most.answer}', the most common "
-                "mistake: features or links that tell these two apart would help most."
-            )
-        )
-    if confused.mistakes:
-        surest = confused.mistakes[0]
+        text = f"{name}: more labels, or other links, would show whether the relations pay; until then the local model will do."
+        out.append(Advice(text))
+    for truth, answer, count, labels in confused.pairs.rows(1):
         text = (
-            f"{surest.name} is taken for '{surest.answer}' at {surest.probability:.1%}, and labelled '{surest.truth}': see why, "
+            f"{name}: {count:,} of {labels:,} '{truth}' are taken for '{answer}', the most common "
+            "mistake: features or links that tell these two apart would help most."
+        )
+        out.append(Advice(text))
+    for who, truth, answer, probability, _ in confused.mistakes.rows(1):
+        text = (
+            f"{who} is taken for '{answer}' at {probability:.1%}, and labelled '{truth}': see why, "
             "or whether the label is right."
         )
-        out.append(Advice(text, f"{explain} {shlex.quote(printable(surest.name))} {asked}"))
+        out.append(Advice(text, f"{explain} {shlex.quote(printable(who))} {asked}"))
     return out

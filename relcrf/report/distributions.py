@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from relcrf.data.extras import require
@@ -14,18 +14,13 @@ _COLOURS = (FIRST, SECOND, INK)
 
 
 def plots(figures: Mapping[str, Mapping[str, Histogram]]) -> list[Plot]:
-    """One plot for each figure that has numbers: its histograms over each other, and their threshold."""
-    return [_plot(name, histograms) for name, histograms in figures.items() if _drawn(histograms)]
+    """Return a plot for each figure that has numbers: its histograms over each other, and their threshold."""
+    drawn = {figure: [one for one in histograms.items() if one[1].total] for figure, histograms in figures.items()}
+    return [_plot(figure, histograms) for figure, histograms in drawn.items() if histograms]
 
 
-def _drawn(histograms: Mapping[str, Histogram]) -> list[tuple[str, str, Histogram]]:
-    """Colour, name and histogram."""
-    named = [(name, histogram) for name, histogram in histograms.items() if histogram.total]
-    return [(colour, name, histogram) for colour, (name, histogram) in zip(_COLOURS, named, strict=False)]
-
-
-def _plot(figure: str, histograms: Mapping[str, Histogram]) -> Plot:
-    drawn = _drawn(histograms)
+def _plot(figure: str, histograms: Sequence[tuple[str, Histogram]]) -> Plot:
+    drawn = [(colour, name, histogram) for colour, (name, histogram) in zip(_COLOURS, histograms, strict=False)]
 
     def paint(axes: Any) -> None:
         for order, (colour, _, histogram) in enumerate(drawn):

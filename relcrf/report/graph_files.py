@@ -20,7 +20,7 @@ def require_writable(path: Path) -> None:
 
 
 def write_graphml(graph: LearnedGraph, path: Path) -> None:
-    """Writes a graph, through a temporary name. Nodes have a name, a kind and a degree; edges what `Edge` tells, and their sign.
+    """Write a graph through a temporary name. Nodes have a name, a kind and a degree; edges the fields of `Edge`, and a sign.
 
     Raises:
         UsageError: see `require_writable`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -19,68 +19,51 @@ _LARGEST = 1e100
 """What is beyond it is not drawn: an optimiser that diverges comes to numbers of which no axis can be made."""
 
 
-@dataclass(frozen=True)
-class OptimisationStage:
-    """One optimisation; each array is of its iterations, shape (n,).
+def stages(
+    log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]]
+) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """Return the name of each stage of a log and the columns of its iterations, each of shape (n,).
+
+    The columns are `iteration`, `value`, `gradient` (the largest absolute entry, with L1 that of the steepest direction),
+    `weights` (the number of nonzero ones), and where they are known `chosen` (candidates in the model), `seconds` (since the
+    stage began) and `processor` (CPU seconds).
 
     Args:
-        gradient: the largest absolute entry of the gradient, with L1 that of the steepest direction.
-        weights: how many are not 0.
-        chosen: candidates in the model; None where learning chooses none.
-        seconds: by the clock since the stage began; None where they were not kept.
-        processor: seconds of the processor, likewise.
-    """
-
-    name: str
-    iteration: np.ndarray
-    value: np.ndarray
-    gradient: np.ndarray
-    weights: np.ndarray
-    chosen: np.ndarray | None
-    seconds: np.ndarray | None
-    processor: np.ndarray | None
-
-
-def stages(log: Sequence[Mapping[str, Any]], steps: Sequence[tuple[float, float]]) -> tuple[OptimisationStage, ...]:
-    """The stages of a log, in its order.
-
-    Args:
-        log: see `LearnedModel`.
-        steps: when each entry of the log came, see `Timings`; empty where that was not kept.
+        log: See `LearnedModel`.
+        steps: The times of the log's entries, see `Timings`; empty where they are unknown.
     """
     found = []
     times = steps if len(steps) == len(log) else ()
     for name, members in groupby(range(len(log)), key=lambda k: str(log[k]["stage"])):
         rows = list(members)
-        iteration, value, gradient, weights = (
-            np.array([log[k][column] for k in rows]) for column in ("iteration", "value", "gradient", "weights")
-        )
-        chosen = np.array([log[k]["chosen"] for k in rows]) if all("chosen" in log[k] for k in rows) else None
-        seconds, processor = np.array([times[k] for k in rows]).T if times else (None, None)
-        found.append(OptimisationStage(name, iteration, value, gradient, weights, chosen, seconds, processor))
-    return tuple(found)
+        known = [c for c in ("iteration", "value", "gradient", "weights", "chosen") if all(c in log[k] for k in rows)]
+        columns = {column: np.array([log[k][column] for k in rows]) for column in known}
+        if times:
+            columns["seconds"], columns["processor"] = np.array([times[k] for k in rows]).T
+        found.append((name, columns))
+    return found
 
 
-def plots(stage: OptimisationStage) -> list[Plot]:
-    """The value over iterations and over seconds, the gradient, and how many weights and candidates there are."""
-    found = [_line(stage, "value", stage.value, "iterations", stage.iteration)]
-    if stage.seconds is not None:
-        found.append(_line(stage, "value", stage.value, "seconds", stage.seconds))
-    seen = (stage.gradient > 0) & (stage.gradient < _LARGEST)
+def plots(name: str, stage: Mapping[str, np.ndarray]) -> list[Plot]:
+    """Return plots of the value over iterations and over seconds, the gradient, and the numbers of weights and candidates."""
+    draw_line = partial(_line, name)
+    iteration, gradient = stage["iteration"], stage["gradient"]
+    found = [draw_line("value", stage["value"], "iterations", iteration)]
+    if "seconds" in stage:
+        found.append(draw_line("value", stage["value"], "seconds", stage["seconds"]))
+    seen = (gradient > 0) & (gradient < _LARGEST)
     if seen.any():
-        found.append(
-            _line(stage, "gradient", stage.gradient[seen], "iterations", stage.iteration[seen], logarithmic=True)
-        )
-    if len(np.unique(stage.weights)) > 1:
-        found.append(_line(stage, "weights other than 0", stage.weights, "iterations", stage.iteration))
-    if stage.chosen is not None and len(np.unique(stage.chosen)) > 1:
-        over, where = ("iterations", stage.iteration) if stage.seconds is None else ("seconds", stage.seconds)
-        found.append(_line(stage, "candidates in the model", stage.chosen, over, where))
+        found.append(draw_line("gradient", gradient[seen], "iterations", iteration[seen], logarithmic=True))
+    if len(np.unique(stage["weights"])) > 1:
+        found.append(draw_line("weights other than 0", stage["weights"], "iterations", iteration))
+    if len(np.unique(stage.get("chosen", ()))) > 1:
+        over, where = ("seconds", stage["seconds"]) if "seconds" in stage else ("iterations", iteration)
+        found.append(draw_line("candidates in the model", stage["chosen"], over, where))
     return found
 
 
 def _line(
-    stage: OptimisationStage, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
+    stage: str, what: str, values: np.ndarray, over: str, where: np.ndarray, *, logarithmic: bool = False
 ) -> Plot:
     seen = (np.abs(values) < _LARGEST) & (np.abs(where) < _LARGEST)
 
@@ -97,4 +80,4 @@ def _line(
             axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
             axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1.5, 0.5)))
 
-    return draw(f"{stage.name}: {what} over {over}", paint)
+    return draw(f"{stage}: {what} over {over}", paint)

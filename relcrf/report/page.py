@@ -10,6 +10,7 @@ from pathlib import Path
 
 from relcrf.backends import run_folder
 from relcrf.backends.learned import LearnedModel
+from relcrf.backends.provenance import TrainingProtocol
 from relcrf.data.extras import require
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
@@ -76,9 +77,12 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
     """The report of a run folder. For the arguments and what it raises see `write`."""
     jinja2 = require("jinja2", EXTRA, PURPOSE)
     learned, timings, made_of = run_folder.load(run), run_folder.load_timings(run), run_folder.load_provenance(run)
+    protocol = TrainingProtocol() if made_of is None else made_of.protocol
     name = Path(os.path.abspath(run)).name
-    stages = optimisation.stages(learned.log, timings.steps)
-    by_stage = [(stage, optimisation.plots(stage)) for stage in stages]
+    stages = [
+        (stage, columns, optimisation.plots(stage, columns))
+        for stage, columns in optimisation.stages(learned.log, timings.steps)
+    ]
     histograms, graph, matched = distributions.plots(learned.histograms), _graph(learned), moments.section(learned)
     judged = [] if trial is None else sections(trial)
     templates = weights.templates(learned)
@@ -100,18 +104,17 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
         phases=timings.phases,
         model=model_text.as_html(text_of(learned.spec)),
         templates=templates,
-        command=origin.command(learned, name, () if trial is None else trial.options, made_of),
-        tables=() if made_of is None else origin.tables(made_of),
-        made_with={} if made_of is None else made_of.versions,
+        command=origin.command(learned, name, () if trial is None else trial.options, protocol),
+        made_of=made_of,
         versions=origin.versions(),
-        stages=by_stage,
+        stages=stages,
         histograms=histograms,
         moments=matched,
         graph=graph,
         strongest=weights.tables(learned, errors),
     )
     html = printable(html, keeping="\n\t")
-    drawn = [section.plots for section in judged] + [plots for _, plots in by_stage] + [histograms, graph]
+    drawn = [*(section.plots for section in judged), *(plots for *_, plots in stages), histograms, graph]
     drawn += [[matched.plot]] if matched is not None else []
     return ReportPage(html, tuple(plot.title for plots in drawn for plot in plots), tuple(warned))
 

@@ -75,8 +75,9 @@ class Section:
     """Of one attribute.
 
     Args:
-        resampled: what was drawn again for the intervals, `components` or `labels`.
-        gain: None where there is no local model beside the run.
+        resampled: `components` or `labels`, which the intervals resample.
+        gain: None where there is no local model to compare with.
+        has_curve: Whether the last plot is a learning curve.
     """
 
     labels: Labels
@@ -88,12 +89,8 @@ class Section:
     gain: Gain | None
     confusion: Confusion
     calibration: Calibration
-    beside: tuple[Plot, ...]
-    curve: Plot | None
-
-    @property
-    def plots(self) -> list[Plot]:
-        return [*self.beside, self.calibration.plot, *([self.curve] if self.curve else [])]
+    plots: tuple[Plot, ...]
+    has_curve: bool
 
 
 def sections(trial: Trial) -> list[Section]:
@@ -111,7 +108,9 @@ def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
         found = results.differences(trial.system, LOCAL, name)
         gain = Gain(found["accuracy"], found["log_loss"])
     judged, clusters = results.pooled(trial.system, name), results.clusters(name)
-    points = trial.curve.get(name, ())
+    calibrated, points = calibration(name, judged, clusters), trial.curve.get(name, ())
+    plots = [_beside(name, figures, measure) for measure in ("accuracy", "log_loss")]
+    plots += [calibrated.plot, *([_curve(name, points)] if len(points) > 1 else [])]
     return Section(
         labels,
         len(judged.truth),
@@ -121,9 +120,9 @@ def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
         clusters.what,
         gain,
         confusion(judged, tuple(labels.values), trial.names[name]),
-        calibration(name, judged, clusters),
-        tuple(_beside(name, figures, measure) for measure in ("accuracy", "log_loss")),
-        _curve(name, points) if len(points) > 1 else None,
+        calibrated,
+        tuple(plots),
+        len(points) > 1,
     )
 
 

@@ -11,7 +11,6 @@ from relcrf import api
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make
-from relcrf.data.frame import Frame
 from relcrf.data.store import reading
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.leaks import leaks_of
@@ -98,10 +97,6 @@ class Trial:
     def learned_from(self) -> int:
         """The number of labels that are not held out."""
         return sum(one.known - one.held for one in self.labels)
-
-    def table(self) -> Frame | None:
-        """Return one row per attribute, system and measure; None where nothing is held out."""
-        return None if self.predictions is None else self.predictions.table()
 
 
 def hold_trial(

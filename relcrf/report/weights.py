@@ -1,4 +1,4 @@
-"""The weights that a report shows: the strongest, what they are worth, and a row for each template."""
+"""The weights that a report shows: the largest, with their gains and errors, and a row for each template."""
 
 from __future__ import annotations
 
@@ -26,19 +26,6 @@ class TemplateSummary:
     nonzero: int
 
 
-@dataclass(frozen=True)
-class Table:
-    """Some of the largest weights.
-
-    Args:
-        weights: one a row, with the columns of `weights_at`, and `error`, `gain` and `support` where they are known; an
-            unknown error is nan.
-    """
-
-    title: str
-    weights: Frame
-
-
 def templates(learned: LearnedModel) -> list[TemplateSummary]:
     """A row for each block of weights."""
     candidates = _candidates(learned)
@@ -50,16 +37,20 @@ def templates(learned: LearnedModel) -> list[TemplateSummary]:
     return rows
 
 
-def tables(learned: LearnedModel, errors: StandardErrors | None = None) -> list[Table]:
-    """Return the largest weights of candidates, and the largest of the other weights that were learned, if there are any."""
-    found = []
+def tables(learned: LearnedModel, errors: StandardErrors | None = None) -> dict[str, Frame]:
+    """Return the largest weights of candidates, and of the other weights that were learned, by a title; none is empty.
+
+    The columns are those of `weights_at`, and where they are known `error` (nan of some), `gain` and `support`.
+    """
+    found = {}
     for title, places in _largest(learned).items():
         columns = dict(weights_at(learned, places).columns)
         if errors is not None and np.isfinite(errors.values[places]).any():
             columns["error"] = np.where(np.isfinite(errors.values), errors.values, np.nan)[places]
         if title == _CHOSEN and {"gain", "support"} <= set(learned.vectors):
             columns |= {name: learned.vectors[name][places] for name in ("gain", "support")}
-        found += [Table(title, Frame(columns))] if len(places) else []
+        if len(places):
+            found[title] = Frame(columns)
     return found
 
 

@@ -120,10 +120,10 @@ def test_a_run_folder_has_the_path_and_the_model(tmp_path, capsys, monkeypatch):
     )
     assert answer["converged"] and answer["summary"]["chosen"] == 3 and answer["summary"]["candidates"] == 21
     fit = relcrf.load_fit(folder / "run")
-    stage = optimisation.stages(fit.learned.log, ())[-1]
-    assert stage.name == "edges" and stage.chosen is not None
-    assert (np.diff(stage.chosen) >= 0).all() and stage.chosen[-1] >= 3
-    assert (np.diff(stage.value) < 1e-6).all()
+    name, stage = optimisation.stages(fit.learned.log, ())[-1]
+    assert name == "edges"
+    assert (np.diff(stage["chosen"]) >= 0).all() and stage["chosen"][-1] >= 3
+    assert (np.diff(stage["value"]) < 1e-6).all()
     learned = relcrf.load(graph)
     assert len([t for t in learned.spec.templates if t.name.startswith("edge_")]) == 3
     again = api.fit(learned, learned.ground(relcrf.Dataset(folder / "data")), "pseudo", l2=0.1)

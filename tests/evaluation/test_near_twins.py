@@ -112,7 +112,9 @@ def test_what_all_is_alike_is_not_compared_with_all(monkeypatch):
     words = [np.delete(same, rng.choice(80, 3, replace=False)) for _ in range(1000)]
     compared = []
     monkeypatch.setattr(
-        near_twins._Likeness, "near", lambda self, pairs: compared.append(len(pairs)) or np.ones(len(pairs), dtype=bool)
+        near_twins,
+        "are_near",
+        lambda values, numbers, pairs: compared.append(len(pairs)) or np.ones(len(pairs), dtype=bool),
     )
     near_pairs(OwnEvidence(ground(WORDS, words=words)), np.arange(1000))
     assert 1000 < compared[0] <= 1000 * near_twins.WINDOW * near_twins.BANDS < 1000 * 999 / 2

@@ -200,10 +200,10 @@ def test_many_states_are_pairs():
     counts = {
         (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
     }
-    assert found.lines == () and found.pairs[0].count == max(counts.values())
-    assert all(counts[pair.truth, pair.answer] == pair.count for pair in found.pairs)
+    assert found.lines == () and found.pairs["count"][0] == max(counts.values())
+    assert all(counts[truth, answer] == count for truth, answer, count, _ in found.pairs.rows())
     surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
-    assert found.mistakes[0].name == str(surest)
+    assert found.mistakes["name"][0] == str(surest)
     few = confusion(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
     modes = probabilities[:, :2].argmax(axis=1)
     assert few.lines[0].answers == tuple(int(((truth % 2 == 0) & (modes == m)).sum()) for m in range(2))

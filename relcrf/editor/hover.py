@@ -131,12 +131,11 @@ def _of_attribute(spec: s.ModelSpec, symbol: Symbol) -> Iterator[str]:
     if declared is None:
         return
     yield _fenced(attribute_head(symbol.owner, declared))
-    role = "evidence"
-    if declared.latent:
-        role = "random, and never observed"
-    elif declared.predicted:
-        role = "random: observed where the data has a value, and queried where it has none"
-    yield role
+    if declared.is_random:
+        predicted = "random: observed where the data has a value, and queried where it has none"
+        yield "random, and never observed" if declared.latent else predicted
+    else:
+        yield "evidence"
     kind = declared.type
     domain = spec.domain(kind.domain) if isinstance(kind, DomainType | Bag) else None
     if isinstance(domain, s.EnumeratedDomain):

@@ -297,13 +297,9 @@ def nearest(spec: s.ModelSpec, derived: s.Derived, nearest: s.Nearest) -> Iterat
         return
     a, b = (p.name for p in derived.parameters)
     arguments = measure.arguments if isinstance(measure, e.Function) and measure.name in MEASURES else ()
-    fits = (
-        len(arguments) == 2
-        and all(isinstance(x, e.Attribute) for x in arguments)
-        and {x.binder for x in arguments if isinstance(x, e.Attribute)} == {a, b}
-        and len({x.attribute for x in arguments if isinstance(x, e.Attribute)}) == 1
-    )
-    if not fits:
+    attributes = [x for x in arguments if isinstance(x, e.Attribute)]
+    fits = len(arguments) == len(attributes) == 2 and {x.binder for x in attributes} == {a, b}
+    if not fits or attributes[0].attribute != attributes[1].attribute:
         message = "nearest neighbours need a measure of one vector attribute of both"
         example = f"{MEASURES[0]}({a}.v, {b}.v)"
         yield Diagnostic("E133", message, measure.span, f"write {listing(MEASURES)} of it, such as {example}")

@@ -11,7 +11,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from typing import NamedTuple
 
 import lark
@@ -162,10 +162,8 @@ class DeclarationTokens:
             return found
         for k in range(self.name_index + 2, min(self.body_index, len(self.tokens))):
             if self.texts[k] == ":" and self.tokens[k - 1].kind == "name":
-                stop = k + 1
-                while stop < len(self.texts) and self.texts[stop] not in (",", ")"):
-                    stop += 1
-                found.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(self.texts[k + 1 : stop])))
+                sort = takewhile(lambda text: text not in (",", ")"), self.texts[k + 1 :])
+                found.setdefault(self.texts[k - 1], (self.tokens[k - 1], "".join(sort)))
         return found
 
     @cached_property

@@ -53,12 +53,10 @@ def _split(formula: e.Expression, scope: Scope) -> tuple[e.Expression | None, e.
     if not (isinstance(formula, e.Connective) and formula.operator == "=>"):
         return None, formula
     parts = conjuncts(formula.left)
-    is_evidence = [not scope.random_terms(part) for part in parts]
-    evidence = [part for part, known in zip(parts, is_evidence, strict=True) if known]
-    random = [part for part, known in zip(parts, is_evidence, strict=True) if not known]
+    evidence = [part for part in parts if not scope.random_terms(part)]
+    random = [part for part in parts if scope.random_terms(part)]
     head = formula.right
     if random and not scope.random_terms(head):
         # The head is known: where it fails, the body must.
         return conjunction([*evidence, e.Not(head, span=head.span)]), e.Not(conjunction(random), span=formula.left.span)
-    where = conjoined(evidence)
-    return where, e.Connective("=>", conjunction(random), head, span=formula.span) if random else head
+    return conjoined(evidence), e.Connective("=>", conjunction(random), head, span=formula.span) if random else head

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from support import ROOT, BenchmarkParser, sized
+from support import ROOT, BenchmarkParser, no_work, sized
 
 import relcrf
 from relcrf import api
@@ -85,11 +85,6 @@ def ground(session: SparkSession, folder: Path) -> bool:
     return equal
 
 
-def nothing(shard: Path, weights: np.ndarray) -> tuple[float, np.ndarray]:
-    """What costs no time, with weights and a gradient of the same size."""
-    return 0.0, weights
-
-
 @dataclass
 class Learnt:
     """What a training gave: all vectors of weights, one after the other, and the seconds of each iteration."""
@@ -132,7 +127,7 @@ def overhead(executor: AbstractExecutor, shards: list[Path], n_weights: int, tim
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
-        executor.map_reduce(partial(nothing, weights=np.zeros(n_weights)), shards)
+        executor.map_reduce(partial(no_work, weights=np.zeros(n_weights)), shards)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds)
 

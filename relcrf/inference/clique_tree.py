@@ -78,6 +78,11 @@ class CliqueTree:
     def message_start(self) -> np.ndarray:
         return offsets(self.n_rows)
 
+    @property
+    def largest(self) -> int:
+        """Return the number of nodes of the largest clique, at least 1."""
+        return int(np.diff(self.clique_start).max(initial=1))
+
     @cached_property
     def needed(self) -> np.ndarray:
         """Bytes of the clique tables of each component, at its lowest node, shape (n_nodes,); inf where refused."""

@@ -45,6 +45,7 @@ def test_a_web(tmp_path, out):
     assert len(found.table()) >= 12
 
 
+@pytest.mark.slow
 def test_nothing_is_written_of_tables_in_memory(tmp_path):
     folder = small_web(tmp_path / "web")
     before = sorted(tmp_path.rglob("*"))
@@ -104,6 +105,7 @@ def test_rows_without_a_key(tmp_path, out):
     assert project.draft.variables == 30
 
 
+@pytest.mark.slow
 def test_things_that_no_table_lists(tmp_path, out):
     people = [f"p{k}" for k in range(20)]
     tables = {
@@ -146,6 +148,7 @@ def test_columns_with_gaps_are_levels(tmp_path, out):
     assert "predict relation RatingValue(user: Rating, item: Item) : 1..5" in project.draft.text
 
 
+@pytest.mark.slow
 def test_members_of_other_things(tmp_path, out):
     molecule = [{"id": k, "active": k % 2} for k in range(8)]
     atom = [{"atom": f"a{k}", "molecule": k // 4, "element": "cho"[k % 3]} for k in range(32)]
@@ -189,6 +192,7 @@ def test_a_database_takes_no_manifest(tmp_path, out):
     assert project.draft.idea.scheme.left_out[0][0] == "page.odd name"
 
 
+@pytest.mark.slow
 def test_what_is_refused(tmp_path, out):
     folder = small_web(tmp_path / "web")
     proposed(folder, out)
@@ -207,6 +211,7 @@ def test_what_is_refused(tmp_path, out):
     assert not (tmp_path / "n.rcrf").exists()
 
 
+@pytest.mark.slow
 def test_the_command(relcrf_, relcrf_json, tmp_path):
     folder = small_web(tmp_path / "web")
     code, found = relcrf_json("new", folder, "--out", tmp_path / "a.rcrf")
@@ -221,6 +226,7 @@ def test_the_command(relcrf_, relcrf_json, tmp_path):
     assert code == 2 and err.count("error[E374]") == 1
 
 
+@pytest.mark.slow
 def test_the_page_can_be_followed(relcrf_, tmp_path, monkeypatch):
     page = (Path(relcrf.__file__).parents[1] / "docs" / "new.md").read_text()
     lines = page.partition("```console\n")[2].partition("```")[0].splitlines()

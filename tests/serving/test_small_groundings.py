@@ -45,6 +45,7 @@ def named(texts):
     return [text.replace("NAME", f"t{k}") for k, each in enumerate(texts) for text in each]
 
 
+@pytest.mark.slow
 @generated(60)
 @given(tables(), st.lists(templates(), min_size=1, max_size=3))
 def test_random_models(data, bodies):

@@ -56,6 +56,7 @@ def test_nothing_is_written_of_tables_in_memory(tmp_path):
     assert str(link).startswith("predicts Link (which tuples it lists); templates prior, ")
 
 
+@pytest.mark.slow
 def test_columns_called_as_words_of_the_language(tmp_path, out):
     rows = [{"id": k, "label": "xy"[k % 2], "predict": "pq"[k % 2], "where": k / 3, "latent": k % 2} for k in range(12)]
     project = proposed(write_tables(tmp_path / "d", thing=rows), out)
@@ -92,6 +93,7 @@ def test_a_side_table_of_numbers_and_a_sequence(tmp_path, out):
     assert set(relcrf.Dataset(folder).tables) == {"letter", "pixelwide"}
 
 
+@pytest.mark.slow
 def test_rows_without_a_key(tmp_path, out):
     rows = [{"sentence": k // 5, "position": k % 5, "word": f"w{k % 7}", "tag": "NV"[k % 2]} for k in range(60)]
     project = proposed(write_tables(tmp_path / "d", train=rows, test=rows[:20]), out)

@@ -149,7 +149,7 @@ class Model:
         return doubts(bound, self.warnings, budget), bound.notes
 
     def plan(self, data: Dataset, budget: int = DEFAULT_BUDGET, *, exactly: bool = False) -> list[TemplatePlan]:
-        """What each template will ground into, counted and not grounded; what is over the budget is told, too.
+        """Count what each template will ground into, without grounding it; templates over the budget are reported, too.
 
         Args:
             exactly: count every join that may be within the budget, however long that takes.

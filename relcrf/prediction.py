@@ -1,4 +1,4 @@
-"""What inference has found about the queries of a dataset, as tables and scores."""
+"""Predictions: the marginals of the query variables of a dataset, as tables and scores."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Prediction:
 
     @cached_property
     def attributes(self) -> list[str]:
-        """What is predicted: attributes as `Entity.attribute`, relations by their names. Latent ones are not."""
+        """The names of predicted attributes, `Entity.attribute`, and relations, without latent ones."""
         return [block.name for block in self.grounding.blocks if not block.is_latent]
 
     def block(self, attribute: str | None) -> VariableBlock:

@@ -134,7 +134,7 @@ class Training:
 
     @cached_property
     def problem(self) -> Problem:
-        """What is learned from.
+        """The problem of learning from the labels that are not hidden.
 
         Raises:
             DataError: where nothing is labelled.

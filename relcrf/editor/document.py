@@ -19,7 +19,7 @@ from relcrf.model.spec import Declaration, Include, ModelSpec
 _log = logging.getLogger(__name__)
 
 UNSAVED = "<model>"
-"""What a text is called that is no file."""
+"""The name of a text that is not a file."""
 
 
 class Document:
@@ -43,12 +43,12 @@ class Document:
 
     @property
     def spec(self) -> ModelSpec:
-        """What could be read of the text."""
+        """The declarations that could be parsed."""
         return self._read[0]
 
     @property
     def problems(self) -> list[Diagnostic]:
-        """What could not."""
+        """The syntax errors of the declarations that could not be parsed."""
         return self._read[1]
 
     @cached_property
@@ -139,7 +139,7 @@ class Document:
 
 
 def _bug(source: Source) -> Diagnostic:
-    """That a model without a mark may still be wrong: the checker itself has failed, and the editor must go on."""
+    """Return a diagnostic for a failure of the checker itself, so that the editor can continue."""
     message = "relcrf failed on this model, which is a bug of relcrf and not a mistake of yours"
     return Diagnostic(
         "E070", message, Span(source, 1, 1, 1, 2), "please report the model and what the server's log says"

@@ -13,11 +13,11 @@ from relcrf.model.spec import AnyRelation, Domain, Entity, Relation, folded
 
 
 class RenameRefused(Exception):
-    """Why a name cannot be changed, or not to that."""
+    """An attempt to rename what cannot be renamed, or to an invalid name."""
 
 
 def renameable(document: Document, offset: int) -> Occurrence:
-    """What stands at an offset, where it can have another name.
+    """Return the occurrence at an offset, if it can be renamed.
 
     Raises:
         RenameRefused: where it cannot.

@@ -9,6 +9,7 @@ from itertools import combinations
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 
+from relcrf.columns.offsets import entries_of_runs
 from relcrf.graph.candidates import AbstractSpace
 from relcrf.graph.components import PART_FACTORS, components, parts_of, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
@@ -72,10 +73,7 @@ def sample_cells(space: AbstractSpace) -> tuple[np.ndarray, np.ndarray]:
 
 def beside(adjacency: csr_array, variables: np.ndarray) -> np.ndarray:
     """The neighbours of some variables, one after the other, with repetitions; shape (n,)."""
-    start = adjacency.indptr[variables]
-    sizes = adjacency.indptr[variables + 1] - start
-    ends = np.cumsum(sizes)
-    return np.asarray(adjacency.indices[np.repeat(start - ends + sizes, sizes) + np.arange(int(sizes.sum()))])
+    return np.asarray(adjacency.indices[entries_of_runs(adjacency.indptr, variables)])
 
 
 def expanded(group: FactorGroup) -> Iterator[list[np.ndarray]]:

@@ -8,12 +8,27 @@ residuals R of shape (n_factors, n_patterns). Five ways to hold X: all ones, den
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.growing import part_of
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.kernels import sparse
+
+
+class Entries(NamedTuple):
+    """Entries of a feature matrix that may be other than 0; each array has shape (n,).
+
+    Args:
+        place: which of the requested rows.
+    """
+
+    place: np.ndarray
+    feature: np.ndarray
+    value: np.ndarray
 
 
 class AbstractFeatures(ABC):
@@ -22,9 +37,17 @@ class AbstractFeatures(ABC):
     n_rows: int
     n_features: int
 
-    @abstractmethod
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """The stored arrays."""
+        """Return the stored arrays."""
+        return tuple(value for value in vars(self).values() if isinstance(value, np.ndarray))
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return columns with one name each; those of some rows, appended to those of others, are the columns of all."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, np.ndarray)}
+
+    def of_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
+        """Return features of the same kind with other rows, from their columns."""
+        return replace(self, **columns)  # type: ignore[type-var]
 
     @property
     def nbytes(self) -> int:
@@ -43,8 +66,8 @@ class AbstractFeatures(ABC):
             out += self.scores(weights, rows)
 
     @abstractmethod
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
-        """A matrix of these rows, copied."""
+    def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
+        """Return a matrix of some rows, by index copied; a slice with both ends is a view, or is read from a file."""
 
     @abstractmethod
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
@@ -54,9 +77,22 @@ class AbstractFeatures(ABC):
     def squared(self) -> AbstractFeatures:
         """The matrix with every entry squared."""
 
-    @abstractmethod
+    def _values(self, rows: np.ndarray) -> np.ndarray:
+        """Return the values of some rows in their blocks of columns, shape (n, width); (1, width) where all are equal."""
+        return np.ones((1, self.n_features))
+
+    def entries(self, rows: np.ndarray) -> Entries:
+        """Return the entries of some rows, row after row. `rows` has shape (n,)."""
+        values = self._values(rows)
+        width = values.shape[1]
+        feature = self.block_of(rows)[:, None].astype(np.int64) * width + np.arange(width)
+        place = np.repeat(np.arange(len(rows)), width)
+        return Entries(place, feature.ravel(), np.broadcast_to(values, (len(rows), width)).ravel())
+
     def row(self, index: int) -> list[tuple[int, float]]:
-        """The non-zero entries of one row: (feature, value)."""
+        """Return the non-zero entries of one row, or all that are stored of a sparse one: (feature, value)."""
+        _, feature, value = self.entries(np.array([index]))
+        return [(f, v) for f, v in zip(feature.tolist(), value.tolist(), strict=True) if v != 0.0]
 
     @property
     def rows_are_equal(self) -> bool:
@@ -73,8 +109,15 @@ class AbstractFeatures(ABC):
 
     def block_of(self, rows: np.ndarray | slice) -> np.ndarray:
         """The block of each row, shape (n,)."""
-        chosen = np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
-        return np.zeros(len(chosen), dtype=np.int32)
+        return np.zeros(len(self._indices(rows)), dtype=np.int32)
+
+    def _indices(self, rows: np.ndarray | slice) -> np.ndarray:
+        return np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
+
+
+def _some_rows(column: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
+    """Return some rows of a column; a slice of a file is read and not mapped, so that it takes no memory afterwards."""
+    return part_of(column, rows.start, rows.stop) if isinstance(rows, slice) else np.ascontiguousarray(column[rows])
 
 
 @dataclass(frozen=True)
@@ -84,8 +127,8 @@ class Ones(AbstractFeatures):
     n_rows: int
     n_features: int = 1
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return ()
+    def of_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
+        return Ones(n_rows, self.n_features)
 
     @property
     def rows_are_equal(self) -> bool:
@@ -97,17 +140,14 @@ class Ones(AbstractFeatures):
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return weights
 
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
-        return Ones(len(rows), self.n_features)
+    def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
+        return Ones(len(self._indices(rows)), self.n_features)
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         out += residual
 
     def squared(self) -> AbstractFeatures:
         return self
-
-    def row(self, index: int) -> list[tuple[int, float]]:
-        return [(0, 1.0)]
 
 
 @dataclass(frozen=True)
@@ -124,9 +164,6 @@ class Dense(AbstractFeatures):
     def n_features(self) -> int:  # type: ignore[override]
         return int(self.values.shape[1])
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return (self.values,)
-
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         values = self.values[rows]
         out = np.empty((len(values), weights.shape[1]))
@@ -136,17 +173,17 @@ class Dense(AbstractFeatures):
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
         sparse.dense_scores(self.values[rows], weights, fresh, out)
 
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
-        return Dense(np.ascontiguousarray(self.values[rows]))
+    def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
+        return Dense(_some_rows(self.values, rows))
+
+    def _values(self, rows: np.ndarray) -> np.ndarray:
+        return np.asarray(self.values[rows])
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.accumulate_dense(self.values[rows], residual, out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=self.values**2)
-
-    def row(self, index: int) -> list[tuple[int, float]]:
-        return [(d, float(v)) for d, v in enumerate(self.values[index]) if v != 0.0]
 
 
 @dataclass(frozen=True)
@@ -168,9 +205,6 @@ class Keyed(AbstractFeatures):
     def n_features(self) -> int:  # type: ignore[override]
         return self.n_keys * int(self.values.shape[1])
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.key, self.values
-
     @property
     def n_blocks(self) -> int:
         return self.n_keys
@@ -181,28 +215,27 @@ class Keyed(AbstractFeatures):
     def likeness(self, rows: np.ndarray | slice) -> np.ndarray | None:
         return None if len(self.values) else self.block_of(rows)
 
-    def _values(self, rows: np.ndarray | slice) -> np.ndarray:
+    def _stored(self, rows: np.ndarray | slice) -> np.ndarray:
         return self.values[rows] if len(self.values) else self.values
+
+    def _values(self, rows: np.ndarray) -> np.ndarray:
+        return self._stored(rows) if len(self.values) else np.ones((1, 1))
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         key = self.key[rows]
         out = np.empty((len(key), weights.shape[1]))
-        sparse.keyed_scores(key, self._values(rows), weights, out)
+        sparse.keyed_scores(key, self._stored(rows), weights, out)
         return out
 
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
-        return Keyed(np.ascontiguousarray(self.key[rows]), np.ascontiguousarray(self._values(rows)), self.n_keys)
+    def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
+        values = _some_rows(self.values, rows) if len(self.values) else self.values
+        return Keyed(_some_rows(self.key, rows), values, self.n_keys)
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
-        sparse.keyed_accumulate(self.key[rows], self._values(rows), residual, out)
+        sparse.keyed_accumulate(self.key[rows], self._stored(rows), residual, out)
 
     def squared(self) -> AbstractFeatures:
         return replace(self, values=self.values**2)
-
-    def row(self, index: int) -> list[tuple[int, float]]:
-        width = int(self.values.shape[1])
-        values = self.values[index] if len(self.values) else np.ones(1)
-        return [(int(self.key[index]) * width + d, float(v)) for d, v in enumerate(values) if v != 0.0]
 
 
 @dataclass(frozen=True)
@@ -222,11 +255,11 @@ class Sparse(AbstractFeatures):
     def n_rows(self) -> int:  # type: ignore[override]
         return len(self.row_start) - 1
 
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        return self.row_start, self.column, self.values
+    def columns(self) -> dict[str, np.ndarray]:
+        return {"length": np.diff(self.row_start), "column": self.column, "values": self.values}
 
-    def _indices(self, rows: np.ndarray | slice) -> np.ndarray:
-        return np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
+    def of_columns(self, n_rows: int, columns: Mapping[str, np.ndarray]) -> AbstractFeatures:
+        return Sparse(offsets(columns["length"]), columns["column"], columns["values"], self.n_features)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         chosen = self._indices(rows)
@@ -234,12 +267,20 @@ class Sparse(AbstractFeatures):
         sparse.csr_scores(self.row_start, self.column, self.values, weights, chosen, out)
         return out
 
-    def take(self, rows: np.ndarray) -> Sparse:
-        sizes = np.diff(self.row_start)[rows]
-        start = offsets(sizes)
-        entries = np.repeat(self.row_start[rows] - start[:-1], sizes) + np.arange(int(start[-1]))
-        values = self.values[entries] if len(self.values) else self.values
-        return Sparse(start, self.column[entries], values, self.n_features)
+    def take(self, rows: np.ndarray | slice) -> Sparse:
+        entries: np.ndarray | slice
+        if isinstance(rows, slice):
+            start = part_of(self.row_start, rows.start, rows.stop + 1)
+            entries, start = slice(int(start[0]), int(start[-1])), start - start[0]
+        else:
+            entries, start = entries_of_runs(self.row_start, rows), offsets(np.diff(self.row_start)[rows])
+        values = _some_rows(self.values, entries) if len(self.values) else self.values
+        return Sparse(start, _some_rows(self.column, entries), values, self.n_features)
+
+    def entries(self, rows: np.ndarray) -> Entries:
+        at = entries_of_runs(self.row_start, rows)
+        place = np.repeat(np.arange(len(rows)), np.diff(self.row_start)[rows])
+        return Entries(place, self.column[at], self.values[at] if len(self.values) else np.ones(len(at)))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         sparse.csr_accumulate(self.row_start, self.column, self.values, residual, self._indices(rows), out)
@@ -248,9 +289,8 @@ class Sparse(AbstractFeatures):
         return replace(self, values=self.values**2)
 
     def row(self, index: int) -> list[tuple[int, float]]:
-        entries = slice(int(self.row_start[index]), int(self.row_start[index + 1]))
-        values = self.values[entries] if len(self.values) else np.ones(entries.stop - entries.start)
-        return [(int(c), float(v)) for c, v in zip(self.column[entries], values, strict=True)]
+        _, feature, value = self.entries(np.array([index]))
+        return list(zip(feature.tolist(), value.tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -286,8 +326,7 @@ class Tiled(AbstractFeatures):
         return self.tile.arrays()
 
     def _rows(self, rows: np.ndarray | slice) -> np.ndarray:
-        chosen = np.arange(*rows.indices(self.n_rows)) if isinstance(rows, slice) else rows
-        return np.asarray(chosen % self.tile.n_rows)
+        return np.asarray(self._indices(rows) % self.tile.n_rows)
 
     def scores(self, weights: np.ndarray, rows: np.ndarray | slice) -> np.ndarray:
         return self.tile.scores(weights, self._rows(rows))
@@ -295,8 +334,11 @@ class Tiled(AbstractFeatures):
     def add_scores(self, weights: np.ndarray, rows: np.ndarray | slice, out: np.ndarray, fresh: bool) -> None:
         self.tile.add_scores(weights, self._rows(rows), out, fresh)
 
-    def take(self, rows: np.ndarray) -> AbstractFeatures:
+    def take(self, rows: np.ndarray | slice) -> AbstractFeatures:
         return self.tile.take(self._rows(rows))
+
+    def entries(self, rows: np.ndarray) -> Entries:
+        return self.tile.entries(self._rows(rows))
 
     def accumulate(self, residual: np.ndarray, rows: np.ndarray | slice, out: np.ndarray) -> None:
         self.tile.accumulate(residual, self._rows(rows), out)

@@ -49,19 +49,12 @@ class ColumnWriter:
 
     def features(self, features: AbstractFeatures) -> dict[str, Any]:
         """The description of a feature matrix, its columns written."""
-        match features:
-            case Ones(n_rows):
-                return {"kind": "ones", "n_rows": n_rows}
-            case Dense(values):
-                return {"kind": "dense", "values": self.add(values)}
-            case Keyed(key, values, n_keys):
-                return {"kind": "keyed", "key": self.add(key), "values": self.add(values), "n_keys": n_keys}
-            case Sparse(row_start, column, values, n_features):
-                names = {"row_start": self.add(row_start), "column": self.add(column), "values": self.add(values)}
-                return {"kind": "sparse", **names, "n_features": n_features}
-            case Tiled(tile, times):
-                return {"kind": "tiled", "tile": self.features(tile), "times": times}
-        raise AssertionError(f"{type(features).__name__} is no feature matrix that is kept")
+        facts: dict[str, Any] = {"kind": type(features).__name__.lower()}
+        for name, value in vars(features).items():
+            if isinstance(value, AbstractFeatures):
+                value = self.features(value)
+            facts[name] = self.add(value) if isinstance(value, np.ndarray) else value
+        return facts
 
     def remove_others(self) -> None:
         """Removes columns that served only on the way."""

@@ -359,15 +359,7 @@ class ReducedGraph:
         else:
             kept = factor
         groups.append(group)
-        moved = replace(
-            terms,
-            group=len(groups) - 1,
-            factor=kept,
-            target=target[order],
-            base=terms.base[order],
-            stride_row=terms.stride_row[order],
-            stride_column=terms.stride_column[order],
-        )
+        moved = replace(terms.take(order, target[order]), group=len(groups) - 1, factor=kept)
         return replace(moved, whole=_are_whole(group, moved))
 
     def _chunks(self, span: slice) -> Sequence[slice]:
@@ -479,7 +471,7 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
             present &= ~larger
         alone = np.flatnonzero(present & (first >= 0) & (second < 0))
         if len(alone):
-            node_terms.append(_node_terms(index, alone, first[alone], base[alone], stride_first[alone]))
+            node_terms.append(terms_of_nodes(index, alone, first[alone], base[alone], stride_first[alone]))
         both = np.flatnonzero(present & (second >= 0))
         if len(both):
             swap = first[both] > second[both]
@@ -542,7 +534,8 @@ def _are_whole(group: FactorGroup, terms: Terms) -> bool:
     )
 
 
-def _node_terms(group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray) -> Terms:
+def terms_of_nodes(group: int, factor: np.ndarray, node: np.ndarray, base: np.ndarray, stride: np.ndarray) -> Terms:
+    """Return the terms of factors with one free variable; arrays of shape (n,)."""
     order = np.argsort(node, kind="stable")
     return Terms(group, False, factor[order], node[order], base[order], stride[order], np.zeros_like(stride))
 

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import numpy as np
 
-from relcrf.columns.growing import GrowingColumn, Storage, part_of
-from relcrf.columns.offsets import entries_of_runs, offsets
-from relcrf.graph.components import PART_FACTORS, components, rows_of
+from relcrf.columns.growing import GrowingColumn, Storage
+from relcrf.graph.components import components, parts_of, rows_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup, RepeatedScope
-from relcrf.graph.features import AbstractFeatures, Dense, Keyed, Ones, Sparse, Tiled
+from relcrf.graph.features import AbstractFeatures, Tiled
 from relcrf.graph.files import ColumnWriter, read_group
 from relcrf.graph.reduction import Role
 from relcrf.graph.weights import WeightBlock, WeightLayout
@@ -116,8 +115,8 @@ def _assigned(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: i
                 first = _first_free(list(variables.T), free)
                 load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * len(group.scope.offsets[0])
             continue
-        for start in range(0, group.n_factors, PART_FACTORS):
-            first = _first_free(_part(group, start), free)
+        for scope in parts_of(group):
+            first = _first_free(scope, free)
             load += np.bincount(parent[first[first >= 0]], minlength=len(load))
     size = max(size, int(load.sum()) // MOST_SHARDS + 1)
     roots = np.flatnonzero(free & (parent == np.arange(len(parent))))
@@ -126,10 +125,6 @@ def _assigned(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: i
     of_root = np.full(graph.n_variables, -1, dtype=np.int32)
     of_root[roots] = numbers
     return np.where(free, of_root[parent], -1).astype(np.int32), int(numbers.max(initial=-1)) + 1
-
-
-def _part(group: FactorGroup, start: int) -> list[np.ndarray]:
-    return [part_of(place, start, min(start + PART_FACTORS, group.n_factors)) for place in group.scope]
 
 
 def _first_free(scope: Sequence[np.ndarray], free: np.ndarray) -> np.ndarray:
@@ -145,8 +140,8 @@ def _deal(
 ) -> list[FactorGroup | None]:
     """A group's factors in the folders of their shards, with the numbers of the whole graph; None for a shard without any."""
     growing = [_Growing(group, number, folder) for folder in folders]
+    done = 0
     if isinstance(group.scope, RepeatedScope):
-        done = 0
         for variables in rows_of(group.scope):
             first = _first_free(list(variables.T), shard_of >= 0)
             rows = np.arange(done, done + len(variables))
@@ -154,14 +149,14 @@ def _deal(
                 growing[k].add_rows(rows[chosen])
             done += len(variables)
         return [each.finish() for each in growing]
-    for start in range(0, group.n_factors, PART_FACTORS):
-        scope = _part(group, start)
+    for scope in parts_of(group):
         first = _first_free(scope, shard_of >= 0)
         present = np.logical_and.reduce([roles[place] != Role.ABSENT for place in scope])
         shard = np.where((first >= 0) & present, shard_of[first], -1)
-        features = _features_part(group.features, start, len(first))
+        features = group.features.take(slice(done, done + len(first)))
         for k, chosen in _by_shard(shard):
             growing[k].add(scope, features, chosen)
+        done += len(first)
     return [each.finish() for each in growing]
 
 
@@ -171,24 +166,6 @@ def _by_shard(shard: np.ndarray) -> list[tuple[int, np.ndarray]]:
     numbers, starts = np.unique(shard[order], return_index=True)
     parts = np.split(order, starts[1:])
     return [(int(k), part) for k, part in zip(numbers, parts, strict=True) if k >= 0]
-
-
-def _features_part(features: AbstractFeatures, start: int, n: int) -> AbstractFeatures:
-    """The rows `start` to `start + n` of a feature matrix, read and not mapped."""
-    match features:
-        case Ones():
-            return Ones(n)
-        case Dense(values):
-            return Dense(part_of(values, start, start + n))
-        case Keyed(key, values, n_keys):
-            part = part_of(values, start, start + n) if len(values) else values
-            return Keyed(part_of(key, start, start + n), part, n_keys)
-        case Sparse(row_start, column, values, n_features):
-            starts = part_of(row_start, start, start + n + 1)
-            low, high = int(starts[0]), int(starts[-1])
-            values = part_of(values, low, high) if len(values) else values
-            return Sparse(starts - low, part_of(column, low, high), values, n_features)
-    raise AssertionError(f"{type(features).__name__} is not cut")
 
 
 class _Growing:
@@ -216,20 +193,8 @@ class _Growing:
         self._n_rows += len(chosen)
         for k, place in enumerate(scope):
             self._append(f"scope{k}", place[chosen])
-        match features:
-            case Dense(values):
-                self._append("values", values[chosen])
-            case Keyed(key, values, _):
-                self._append("key", key[chosen])
-                if len(values):
-                    self._append("values", values[chosen])
-            case Sparse(row_start, column, values, _):
-                length = (row_start[1:] - row_start[:-1])[chosen]
-                entry = entries_of_runs(row_start, np.arange(len(row_start) - 1)[chosen])
-                self._append("length", length)
-                self._append("column", column[entry])
-                if len(values):
-                    self._append("values", values[entry])
+        for name, column in features.take(chosen).columns().items():
+            self._append(name, column)
 
     def finish(self) -> FactorGroup | None:
         if not self._n_rows:
@@ -238,18 +203,10 @@ class _Growing:
         found = {name: column.finish() for name, column in self._columns.items()}
         if isinstance(group.scope, RepeatedScope):
             assert isinstance(group.features, Tiled)
-            scope = replace(group.scope, rows=found["rows"])
-            return replace(group, scope=scope, features=replace(group.features, times=self._n_rows))
-        features: AbstractFeatures = Ones(self._n_rows)
-        match group.features:
-            case Dense():
-                features = Dense(found["values"])
-            case Keyed(_, values, n_keys):
-                features = Keyed(found["key"], found.get("values", values[:0]), n_keys)
-            case Sparse(_, _, values, n_features):
-                row_start = offsets(found["length"])
-                features = Sparse(row_start, found["column"], found.get("values", values[:0]), n_features)
-        return replace(group, scope=tuple(found[f"scope{k}"] for k in range(len(group.scope))), features=features)
+            repeated = replace(group.scope, rows=found["rows"])
+            return replace(group, scope=repeated, features=replace(group.features, times=self._n_rows))
+        scope = tuple(found.pop(f"scope{k}") for k in range(len(group.scope)))
+        return replace(group, scope=scope, features=group.features.of_columns(self._n_rows, found))
 
 
 def _write(

@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import sparse
 
-from relcrf.graph.entries import entries_of
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.parts import component_of
 from relcrf.graph.reduction import ReducedGraph
@@ -213,7 +212,7 @@ def _factors_by_component(graph: ReducedGraph) -> list[sparse.csr_array]:
     for number, factor, node in every:
         group = graph.graph.groups[number]
         rows = np.arange(len(node)) if factor is None else factor
-        entries = entries_of(group.features, rows)
+        entries = group.features.entries(rows)
         found[group.block].append((entries.value, label[node[entries.place]], entries.feature))
     return [
         _summed(parts, (shape, block.n_features)) for parts, block in zip(found, graph.graph.layout.blocks, strict=True)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from relcrf.graph.entries import entries_of
 from relcrf.graph.factor_graph import FactorGraph, FactorGroup
 from relcrf.graph.features import Dense, Keyed, Ones, Sparse, Tiled
 from relcrf.graph.reduction import Role, reduce_graph
@@ -165,7 +164,7 @@ def test_what_is_a_table():
 def test_entries_are_those_of_the_rows(features, times):
     features = Tiled(features, times) if times > 1 else features
     rows = np.array([3, 0, 2, 4 * times - 1])
-    found = entries_of(features, rows)
+    found = features.entries(rows)
     dense, wanted = (np.zeros((len(rows), features.n_features)) for _ in range(2))
     np.add.at(dense, (found.place, found.feature), found.value)
     for place, row in enumerate(rows):

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import breadth_first_order
 
 from relcrf.columns.offsets import offsets
+from relcrf.graph.parts import component_of
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import ascended
 from relcrf.inference.iteration import iterate
@@ -88,7 +91,7 @@ class DualDecomposition(AbstractInference):
     @cached_property
     def _passes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The order, children first; for both ways which places' factors go on; where the places' messages begin."""
-        scopes, order = self.scopes, kernel.breadth_first(self.scopes.kernel_factors)[::-1].copy()
+        scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)
         if not scopes.n_factors:
@@ -100,6 +103,19 @@ class DualDecomposition(AbstractInference):
         last = np.repeat(np.maximum.reduceat(rank, scopes.start[:-1]), scopes.arity)
         first = np.repeat(np.minimum.reduceat(rank, scopes.start[:-1]), scopes.arity)
         return order, rank < last, rank > first, message_start
+
+
+def _breadth_first(scopes: Scopes) -> np.ndarray:
+    """Return the nodes in breadth-first order over their factors, shape (n_nodes,)."""
+    factors, n = scopes.kernel_factors, scopes.n_nodes
+    roots = np.unique(component_of(scopes))
+    # Nodes, then factors, and one more that is next to the lowest node of each component.
+    start = np.concatenate((factors.touch_start, offsets(scopes.arity)[1:] + len(scopes.node)))
+    start = np.append(start, start[-1] + len(roots))
+    after = np.concatenate((n + factors.factor[factors.touch], scopes.node, roots))
+    links = csr_array((np.ones(len(after)), after, start), shape=(len(start) - 1,) * 2)
+    order = breadth_first_order(links, len(start) - 2, return_predecessors=False)
+    return np.asarray(order[order < n], dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)

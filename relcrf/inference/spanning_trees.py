@@ -9,7 +9,7 @@ import numpy as np
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.forest import ForestInference
 from relcrf.inference.result import Unanswerable
-from relcrf.kernels.components import first_joins
+from relcrf.kernels.spanning import maximum_forest
 
 AT_LEAST = 8
 """Forests: of fewer, how often a pair is in one is a coarse number."""
@@ -41,8 +41,9 @@ class SpanningTrees:
         members: list[np.ndarray] = []
         while len(members) < AT_LEAST or not uses.all():
             order = np.lexsort((rng.random(len(edges)), uses))
-            chosen = np.zeros(len(edges), dtype=np.bool_)
-            first_joins(scopes.n_nodes, edges, order, chosen)
+            chosen, preference = np.zeros(len(edges), dtype=np.bool_), np.empty(len(edges))
+            preference[order] = -np.arange(len(edges))
+            maximum_forest(scopes.n_nodes, edges, preference, np.empty(0), chosen)
             uses[chosen] += 1
             members.append(np.flatnonzero(chosen))
         return cls(replace(scopes, agreement=None), tuple(members))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, int32, int64
 
+from relcrf.kernels.compile import compiled, inner
+from relcrf.kernels.factors import following
 from relcrf.kernels.forest import normalise
 from relcrf.kernels.messages import (
     FLAT,
@@ -15,9 +17,6 @@ from relcrf.kernels.messages import (
     WORK,
     agreement,
     cavity,
-    compiled,
-    following,
-    inner,
     plus,
     through,
 )
@@ -63,7 +62,7 @@ def beliefs(net, tables, state, work, count, nodes, factors):
                 factors[cell] = tables.logs[cell]
                 for q in range(first, stop):
                     factors[cell] += cavities[q - first, digit[q - first]]
-                cell = following(net, first, stop, first - 1, digit, cell)
+                cell = following(net.factors, first, stop, first - 1, digit, cell)
             value += normalise(factors[begin : net.factors.table_start[f + 1]])
         total += net.appearance[f] * value
     for v in range(len(net.factors.cardinality)):

@@ -247,6 +247,15 @@ def kernel(*signatures: tuple[Any, ...], label: str = "", **options: Any) -> Cal
     return decorate
 
 
+def compiled(*signature: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Compile a kernel that makes no arrays and so counts no references: counted, those of large tuples take most of the time."""
+    return kernel(signature, _nrt=False)
+
+
+inner = kernel(_nrt=False, forceinline=True)
+"""Decorator of functions that are inlined into such kernels, whose tuples are more than a hundred arguments."""
+
+
 def read_only(array: Any) -> Any:
     """The type of the same array where it may not be written to, as one that comes from a file."""
     return types.Array(array.dtype, array.ndim, array.layout, readonly=True)

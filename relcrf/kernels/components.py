@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numba import boolean, int32, int64
+from numba import boolean, int32
 
 from relcrf.kernels.compile import kernel
 
@@ -42,18 +41,3 @@ def flatten(parent):
     """Makes every node's parent its representative."""
     for node in range(len(parent)):
         parent[node] = find(parent, node)
-
-
-@kernel((int64, int32[:, ::1], int64[::1], boolean[::1]))
-def first_joins(n_nodes, edges, order, chosen):
-    """Marks the edges that join two components, going through them in `order`: a spanning forest.
-
-    Args:
-        edges: shape (n_edges, 2). chosen: shape (n_edges,), False at first.
-    """
-    parent = np.arange(n_nodes).astype(np.int32)
-    for e in order:
-        a, b = find(parent, edges[e, 0]), find(parent, edges[e, 1])
-        if a != b:
-            parent[max(a, b)] = min(a, b)
-            chosen[e] = True

@@ -17,39 +17,7 @@ import numpy as np
 from numba import boolean, float64, int32, int64
 
 from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, most_nodes, most_states
-
-
-@kernel((FACTORS,))
-def breadth_first(factors):
-    """Nodes in breadth-first order over their factors, shape (n_nodes,)."""
-    n_nodes = len(factors.cardinality)
-    order = np.empty(n_nodes, dtype=np.int64)
-    seen = np.zeros(n_nodes, dtype=np.bool_)
-    used = np.zeros(len(factors.start) - 1, dtype=np.bool_)
-    head = 0
-    tail = 0
-    for root in range(n_nodes):
-        if seen[root]:
-            continue
-        seen[root] = True
-        order[tail] = root
-        tail += 1
-        while head < tail:
-            v = order[head]
-            head += 1
-            for t in range(factors.touch_start[v], factors.touch_start[v + 1]):
-                f = factors.factor[factors.touch[t]]
-                if used[f]:
-                    continue
-                used[f] = True
-                for p in range(factors.start[f], factors.start[f + 1]):
-                    u = factors.node[p]
-                    if not seen[u]:
-                        seen[u] = True
-                        order[tail] = u
-                        tail += 1
-    return order
+from relcrf.kernels.factors import FACTORS, following, most_nodes, most_states
 
 
 @kernel()
@@ -94,45 +62,36 @@ def pull(factors, factor_table, place, message_start, message, alive, state, out
         alive: which states of all nodes are left, flat. state: scratch, the largest arity.
     """
     f = factors.factor[place]
-    start = factors.start[f]
+    first, stop = factors.start[f], factors.start[f + 1]
     cell = factors.table_start[f]
     if factors.agreement[f]:
         _pull_agreement(factors, factor_table[cell], place, message_start, message, alive, out)
         return
-    arity = factors.start[f + 1] - start
-    mine = place - start
     n = factors.cardinality[factors.node[place]]
-    for x in range(n):
-        out[x] = -np.inf
-    if arity == 2:
-        other = start + 1 - mine
-        first = factors.state_start[factors.node[other]]
+    step = factors.stride[place]
+    out[:n] = -np.inf
+    if stop - first == 2:
+        other = 2 * first + 1 - place
+        alone = factors.state_start[factors.node[other]]
         for y in range(factors.cardinality[factors.node[other]]):
-            if alive[first + y]:
+            if alive[alone + y]:
                 for x in range(n):
-                    at = cell + x * factors.stride[place] + y * factors.stride[other]
+                    at = cell + x * step + y * factors.stride[other]
                     out[x] = max(out[x], factor_table[at] - message[message_start[other] + y])
         return
-    for k in range(arity):
-        state[k] = 0
-    left = True
-    while left:
-        value = factor_table[cell]
-        for k in range(arity):
-            if k != mine:
-                if alive[factors.state_start[factors.node[start + k]] + state[k]]:
-                    value -= message[message_start[start + k] + state[k]]
-                else:
-                    value = -np.inf
-        out[state[mine]] = max(out[state[mine]], value)
-        cell += 1
-        left = False
-        for k in range(arity - 1, -1, -1):  # the next joint state, the last node fastest
-            state[k] += 1
-            if state[k] < factors.cardinality[factors.node[start + k]]:
-                left = True
-                break
-            state[k] = 0
+    state[:] = 0
+    while cell >= 0:
+        can_be = True
+        for q in range(first, stop):
+            can_be = can_be and (q == place or alive[factors.state_start[factors.node[q]] + state[q - first]])
+        if can_be:
+            for x in range(n):
+                value = factor_table[cell + x * step]
+                for q in range(first, stop):
+                    if q != place:
+                        value -= message[message_start[q] + state[q - first]]
+                out[x] = max(out[x], value)
+        cell = following(factors, first, stop, place, state, cell)
 
 
 @kernel((FACTORS, float64[::1], float64[::1], int64[::1], boolean[::1], int64[::1], float64[::1], boolean[::1]))

@@ -9,14 +9,13 @@ two the rows stand by state, so that exponentials run over samples.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
 from numba import boolean, float64, int8, int32, int64, types
-from numba.extending import intrinsic
 
 from relcrf.kernels.compile import kernel, read_only
+from relcrf.kernels.lane_vectors import adder
 from relcrf.kernels.vector_math import exp, log
 
 U = np.uint64
@@ -86,23 +85,7 @@ def aligned(size: int) -> np.ndarray:
     return room[first : first + size]
 
 
-def _vector(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """A pointer to a row of an array from an index on."""
-    data = context.make_array(kind)(context, builder, array).data
-    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(ir.DoubleType(), ROW).as_pointer())
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def _add_row(typing_context: Any, out: Any, at: Any, values: Any, start: Any) -> Any:
-    """`out[at : at + ROW] += values[start : start + ROW]` of flat arrays that do not overlap; indices are uint64."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        left = _vector(context, builder, out, arguments[0], arguments[1])
-        right = _vector(context, builder, values, arguments[2], arguments[3])
-        builder.store(builder.fadd(builder.load(left, align=8), builder.load(right, align=8)), left, align=8)
-        return context.get_dummy_value()
-
-    return types.void(out, types.uint64, values, types.uint64), generate
+_add_row = adder(ROW)
 
 
 @kernel()

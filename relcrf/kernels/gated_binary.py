@@ -39,7 +39,7 @@ MOST32, MOST64 = WIDEST32 + 17.0, WIDEST64 + 38.0
 """Cavities are cut off here. 1 + exp(-17) or 1 + exp(-38) is 1: a cavity so far beyond all differences of a table makes the
 same message as one farther away."""
 
-FAST: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
+FAST: dict[str, Any] = {"fastmath": {"contract"}}
 """Of all that follow: products may be joined with sums."""
 
 inner = kernel(**FAST, _nrt=False, forceinline=True)

@@ -57,7 +57,7 @@ def _of_nodes(kind: int, observed: np.ndarray, weight: np.ndarray) -> Loss:
     return Loss(kind, frozen(state, np.int32), frozen(weight, np.float64), frozen(np.empty(0), np.float64))
 
 
-@kernel(error_model="numpy")
+@kernel()
 def loss_of_odds(loss, node, start, odds):
     """Of a binary node whose states begin at `start` and whose beliefs differ in their logs by `odds`, state 1 less state 0.
 
@@ -81,7 +81,7 @@ def loss_of_odds(loss, node, start, odds):
     return weight * (max(sign * odds, 0.0) - np.log(large)), sign * weight * wrong, small
 
 
-@kernel(error_model="numpy")
+@kernel()
 def loss_of_beliefs(loss, node, start, beliefs, logs, slope):
     """Of a node of any cardinality.
 

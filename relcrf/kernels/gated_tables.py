@@ -52,10 +52,7 @@ class Places(NamedTuple):
     message: np.ndarray
 
 
-compiled = kernel(error_model="numpy")
-
-
-@compiled
+@kernel()
 def _places(network, block):
     slots, state_start = network.slots, network.state_start
     n_nodes = slots.node_start[block + 1] - slots.node_start[block]
@@ -71,7 +68,7 @@ def _places(network, block):
     return Places(state, message)
 
 
-@compiled
+@kernel()
 def _own(network, block, places):
     """Return the flat log potentials of a block's nodes, one node after the other."""
     slots, out = network.slots, np.empty(places.state[-1])
@@ -82,7 +79,7 @@ def _own(network, block, places):
     return out
 
 
-@compiled
+@kernel()
 def _through(cavity, gate, table, step, other_step, out):
     """`out[y]` is the log of the sum over x of exp(cavity[x] + gate * table[x * step + y * other_step])."""
     for y in range(len(out)):
@@ -95,7 +92,7 @@ def _through(cavity, gate, table, step, other_step, out):
         out[y] = top + np.log(total)
 
 
-@compiled
+@kernel()
 def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d_table):
     """The adjoint of `_through`: overwrites `d_cavity`, adds to `d_table`. Returns the derivative by the gate."""
     _through(cavity, gate, table, step, other_step, out)
@@ -111,7 +108,7 @@ def _through_back(cavity, gate, table, step, other_step, out, d_out, d_cavity, d
     return d_gate
 
 
-@compiled
+@kernel()
 def _pair(network, block, places, p):
     """Of a block's pair p: itself, where its nodes' states, its messages to each and its table begin, and the cardinalities."""
     slots = network.slots
@@ -123,13 +120,13 @@ def _pair(network, block, places, p):
     return pair, places.state[first], places.state[second], to_first, to_first + k, cell, k, n
 
 
-@compiled
+@kernel()
 def _cavity(total, message, at, place, k, out):
     for x in range(k):
         out[x] = total[at + x] - message[place + x]
 
 
-@compiled
+@kernel()
 def _lower(message):
     """Makes the largest entry 0."""
     top = message.max()
@@ -137,7 +134,7 @@ def _lower(message):
         message[x] -= top
 
 
-@compiled
+@kernel()
 def _forward(network, block, places, own, totals, messages, cavity):
     """All iterations of a block.
 
@@ -171,7 +168,7 @@ def _forward(network, block, places, own, totals, messages, cavity):
     return network.n_iterations % n_rows
 
 
-@compiled
+@kernel()
 def _backward(network, block, places, totals, messages, d_own, room, d_tables, origin, d_gate):
     """From the derivatives by what nodes have in the end, in `d_own`, those by their log potentials, there, and all others.
 
@@ -204,7 +201,7 @@ def _backward(network, block, places, totals, messages, d_own, room, d_tables, o
         d_own += following
 
 
-@compiled
+@kernel()
 def _normalise(logs, beliefs):
     """Takes from the logs that of the sum of their exponentials, which becomes 1."""
     _lower(logs)
@@ -217,7 +214,7 @@ def _normalise(logs, beliefs):
         beliefs[x] = exp(logs[x])
 
 
-@compiled
+@kernel()
 def _widest(state_start):
     k = 0
     for v in range(len(state_start) - 1):
@@ -225,7 +222,7 @@ def _widest(state_start):
     return k
 
 
-@kernel((int64, int64, NETWORK, FLAT), error_model="numpy")
+@kernel((int64, int64, NETWORK, FLAT))
 def propagate_blocks(lo, hi, network, beliefs):
     """Compute the beliefs of blocks lo..hi-1."""
     slots, state_start = network.slots, network.state_start
@@ -241,7 +238,7 @@ def propagate_blocks(lo, hi, network, beliefs):
             _normalise(logs[here], beliefs[state_start[node] : state_start[node + 1]])
 
 
-@kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT), error_model="numpy")
+@kernel((int64, int64, NETWORK, LOSS, FLAT, FLAT, int64, FLAT, FLAT))
 def adjoint_blocks(lo, hi, network, loss, d_nodes, d_tables, origin, d_gate, beliefs):
     """Compute the beliefs of blocks lo..hi-1, their loss, and its derivatives.
 

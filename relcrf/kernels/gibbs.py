@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from numba import boolean, float64, int32, int64, types
 
+from relcrf.kernels.compile import compiled, inner
 from relcrf.kernels.factors import FACTORS, agreed, row
-from relcrf.kernels.messages import compiled, inner
 from relcrf.kernels.sampling import SETS, conditional_of, downward, pair_table, upward
 
 SWEEPS = (

@@ -1,4 +1,4 @@
-"""Additions and subtractions of `GROUP` neighbouring numbers at once, where LLVM cannot know that arrays do not overlap."""
+"""Additions and subtractions of neighbouring numbers at once, where LLVM cannot know that arrays do not overlap."""
 
 from __future__ import annotations
 
@@ -12,26 +12,35 @@ GROUP = 16
 """Of float32, a widest vector; of float64, two. LLVM makes several of it where the machine's are shorter."""
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
-    """To `GROUP` numbers of an array from an index on."""
+def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any, n: int) -> Any:
+    """A pointer to n numbers of an array from an index on."""
     data = context.make_array(kind)(context, builder, array).data
     real = context.get_value_type(kind.dtype)
-    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(real, GROUP).as_pointer())
+    return builder.bitcast(builder.gep(data, [index]), ir.VectorType(real, n).as_pointer())
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def add_group(typing_context: Any, total: Any, at: Any, values: Any, start: Any) -> Any:
-    """`total[at : at + GROUP] += values[start : start + GROUP]`; indices are uint64 and not looked at."""
+def adder(n: int) -> Any:
+    """Return the function `add(total, at, values, start)`: `total[at : at + n] += values[start : start + n]`.
 
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        align = context.get_abi_sizeof(context.get_value_type(total.dtype))
-        left = _pointer(context, builder, total, arguments[0], arguments[1])
-        right = _pointer(context, builder, values, arguments[2], arguments[3])
-        added = builder.fadd(builder.load(left, align=align), builder.load(right, align=align))
-        builder.store(added, left, align=align)
-        return context.get_dummy_value()
+    Indices are uint64 and not looked at.
+    """
 
-    return types.void(total, types.uint64, values, types.uint64), generate
+    @intrinsic  # type: ignore[untyped-decorator]
+    def add(typing_context: Any, total: Any, at: Any, values: Any, start: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            align = context.get_abi_sizeof(context.get_value_type(total.dtype))
+            left = _pointer(context, builder, total, arguments[0], arguments[1], n)
+            right = _pointer(context, builder, values, arguments[2], arguments[3], n)
+            added = builder.fadd(builder.load(left, align=align), builder.load(right, align=align))
+            builder.store(added, left, align=align)
+            return context.get_dummy_value()
+
+        return types.void(total, types.uint64, values, types.uint64), generate
+
+    return add
+
+
+add_group = adder(GROUP)
 
 
 @intrinsic  # type: ignore[untyped-decorator]
@@ -40,10 +49,10 @@ def subtract_group(typing_context: Any, total: Any, at: Any, values: Any, start:
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         align = context.get_abi_sizeof(context.get_value_type(total.dtype))
-        left = _pointer(context, builder, total, arguments[0], arguments[1])
-        right = _pointer(context, builder, values, arguments[2], arguments[3])
+        left = _pointer(context, builder, total, arguments[0], arguments[1], GROUP)
+        right = _pointer(context, builder, values, arguments[2], arguments[3], GROUP)
         rest = builder.fsub(builder.load(left, align=align), builder.load(right, align=align))
-        builder.store(rest, _pointer(context, builder, out, arguments[4], arguments[5]), align=align)
+        builder.store(rest, _pointer(context, builder, out, arguments[4], arguments[5], GROUP), align=align)
         return context.get_dummy_value()
 
     return types.void(total, types.uint64, values, types.uint64, out, types.uint64), generate

@@ -17,7 +17,7 @@ CUBE = float64[:, :, ::1]
 LANES = 128
 
 
-@kernel(fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"})
 def _through_tables(first, second, maximum, table, cavity, new):
     """Both messages of each pair: rows of `new` and `cavity` are the first node's states, then the second's."""
     new[:] = 0.0
@@ -37,7 +37,7 @@ def _through_tables(first, second, maximum, table, cavity, new):
                     to_second[i] += cell[i] * from_first[i]
 
 
-@kernel(fastmath={"contract"}, error_model="numpy")
+@kernel(fastmath={"contract"})
 def _through_agreement(k, maximum, table, cavity, new, total):
     """The same where the nodes agree or do not; `table` has two rows. Nothing is subtracted: sums of the other states."""
     together, apart = table[0], table[1]
@@ -62,7 +62,6 @@ def _through_agreement(k, maximum, table, cavity, new, total):
 @kernel(
     (int64, int64, boolean, boolean, float64, CUBE, int64[:, :, ::1], CUBE, float64[::1], float64[::1]),
     fastmath={"contract"},
-    error_model="numpy",
 )
 def flood(first, second, agreement, maximum, keep, tables, ends, message, product, following):
     """One round over all pairs of a shape: each message anew from `product`, and into `following`.

@@ -99,6 +99,25 @@ def _advance(factors, parts, f, state, index):
     return False
 
 
+@kernel()
+def _weight(parts, f, q, index, without):
+    """The product of the probabilities of a factor's parts at the cells of `index`, but of the one `without`, if any."""
+    first = parts.factor_start[f]
+    weight = 1.0
+    for j in range(parts.factor_start[f + 1] - first):
+        if j != without:
+            weight *= q[parts.table_start[first + j] + index[j]]
+    return weight
+
+
+@kernel()
+def _agree(parts, f, x, index):
+    """Writes the cells of a factor's parts in which all its nodes have state x."""
+    first = parts.factor_start[f]
+    for j in range(parts.factor_start[f + 1] - first):
+        index[j] = x * parts.diagonal[first + j]
+
+
 @kernel((FACTORS, PARTS, float64[::1]))
 def products(factors, parts, q):
     """Sets the tables of all parts of more than one node as if their nodes were independent."""
@@ -123,32 +142,19 @@ def fold(factors, parts, factor_table, part, q, index, state, field, broken):
         index, state: scratch, as long as the largest arity.
     """
     f = parts.factor[part]
-    first = parts.factor_start[f]
-    n_parts = parts.factor_start[f + 1] - first
-    mine = part - first
+    mine = part - parts.factor_start[f]
     target = parts.table_start[part]
-    start = factors.start[f]
-    arity = factors.start[f + 1] - start
     cell = factors.table_start[f]
     if factors.agreement[f]:
-        for x in range(factors.cardinality[factors.node[start]]):
-            weight = 1.0
-            for j in range(n_parts):
-                if j != mine:
-                    weight *= q[parts.table_start[first + j] + x * parts.diagonal[first + j]]
-            _add(weight, factor_table[cell], target + x * parts.diagonal[part], field, broken)
+        for x in range(factors.cardinality[factors.node[factors.start[f]]]):
+            _agree(parts, f, x, index)
+            _add(_weight(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken)
         return
-    for j in range(n_parts):
-        index[j] = 0
-    for k in range(arity):
-        state[k] = 0
+    index[:] = 0
+    state[:] = 0
     left = True
     while left:
-        weight = 1.0
-        for j in range(n_parts):
-            if j != mine:
-                weight *= q[parts.table_start[first + j] + index[j]]
-        _add(weight, factor_table[cell], target + index[mine], field, broken)
+        _add(_weight(parts, f, q, index, mine), factor_table[cell], target + index[mine], field, broken)
         cell += 1
         left = _advance(factors, parts, f, state, index)
 
@@ -357,30 +363,19 @@ def factor_marginals(factors, parts, factor_table, q, out):
     energy = 0.0
     total = 0.0
     for f in range(len(factors.start) - 1):
-        first = parts.factor_start[f]
-        n_parts = parts.factor_start[f + 1] - first
-        start = factors.start[f]
-        arity = factors.start[f + 1] - start
         cell = factors.table_start[f]
         if factors.agreement[f]:
             out[cell] = 0.0
-            for x in range(factors.cardinality[factors.node[start]]):
-                weight = 1.0
-                for j in range(n_parts):
-                    weight *= q[parts.table_start[first + j] + x * parts.diagonal[first + j]]
-                out[cell] += weight
+            for x in range(factors.cardinality[factors.node[factors.start[f]]]):
+                _agree(parts, f, x, index)
+                out[cell] += _weight(parts, f, q, index, -1)
             out[cell] = min(out[cell], 1.0)
         else:
-            for j in range(n_parts):
-                index[j] = 0
-            for k in range(arity):
-                state[k] = 0
+            index[:] = 0
+            state[:] = 0
             left = True
             while left:
-                weight = 1.0
-                for j in range(n_parts):
-                    weight *= q[parts.table_start[first + j] + index[j]]
-                out[cell] = weight
+                out[cell] = _weight(parts, f, q, index, -1)
                 cell += 1
                 left = _advance(factors, parts, f, state, index)
         for at in range(factors.table_start[f], factors.table_start[f + 1]):

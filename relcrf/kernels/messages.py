@@ -11,28 +11,18 @@ cannot be; `barred` counts, of each state, how many of those that meet there say
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import boolean, float64, int64, types
 
-from relcrf.kernels.compile import kernel
-from relcrf.kernels.factors import FACTORS, Factors
+from relcrf.kernels.compile import inner
+from relcrf.kernels.factors import FACTORS, Factors, following
 
 LOST = 1e-250
 """A sum below it, of terms of at most 1, may have lost terms that count; above it they are below its last place."""
 BARRED = 1e9
 """The change of an entry to or from -inf."""
-
-
-def compiled(*arguments: Any) -> Callable[[Callable[..., Any]], Any]:
-    """A kernel that makes no arrays, and so counts no references: counted, those of the tuples below take most of the time."""
-    return kernel(arguments, error_model="numpy", _nrt=False)
-
-
-inner = kernel(error_model="numpy", _nrt=False, forceinline=True)
-"""The same, put into what calls it: the tuples below are more than a hundred arguments."""
 
 
 class Network(NamedTuple):
@@ -149,21 +139,6 @@ def cavity(net, tables, state, place, out):
 
 
 @inner
-def following(net, first, stop, place, digit, cell):
-    """The next joint state of a factor's nodes but the one at `place`, if any: its cell, or -1 after the last."""
-    for q in range(stop - 1, first - 1, -1):
-        if q == place:
-            continue
-        digit[q - first] += 1
-        cell += net.factors.stride[q]
-        if digit[q - first] < net.factors.cardinality[net.factors.node[q]]:
-            return cell
-        cell -= net.factors.stride[q] * digit[q - first]
-        digit[q - first] = 0
-    return np.int64(-1)
-
-
-@inner
 def _through_pair(net, maximum, numbers, place, other, cavity, out):
     """As `_through_table` does, of a pair: along its rows, which lie together, whichever node they are of."""
     cell = net.factors.table_start[net.factors.factor[place]]
@@ -215,7 +190,7 @@ def _through_table(net, maximum, numbers, place, cavities, digit, out):
         else:
             for x in range(k):
                 out[x] += numbers[cell + x * step] * weight
-        cell = following(net, first, stop, place, digit, cell)
+        cell = following(net.factors, first, stop, place, digit, cell)
 
 
 @inner
@@ -241,7 +216,7 @@ def _through_log_table(net, maximum, logs, place, cavities, digit, top, out):
                     top[x] = max(top[x], value)
                 elif value > -np.inf:
                     out[x] += np.exp(value - top[x])
-            cell = following(net, first, stop, place, digit, cell)
+            cell = following(net.factors, first, stop, place, digit, cell)
     for x in range(k):
         out[x] = top[x] if maximum or top[x] == -np.inf else top[x] + np.log(out[x])
 
@@ -411,6 +386,14 @@ def send(net, tables, state, place, work, out):
             cavity(net, tables, state, q, work[0][q - first])
     through(net, tables, place, work, out)
     return settle(net, tables, place, state.message, out)
+
+
+@inner
+def store(net, place, values, messages):
+    """Writes the first entries of `values` to a place's message in flat ones."""
+    m = net.message_start[place]
+    for x in range(net.factors.cardinality[net.factors.node[place]]):
+        messages[m + x] = values[x]
 
 
 @inner

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, int32, int64, types
 
+from relcrf.kernels.compile import inner
 from relcrf.kernels.factors import agreed, drawn, row
-from relcrf.kernels.messages import inner
 
 
 class Sets(NamedTuple):

@@ -5,19 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numba import boolean, float64, int64
 
-from relcrf.kernels.messages import (
-    FLAT,
-    LONG,
-    NETWORK,
-    STATE,
-    TABLES,
-    WORK,
-    absorb,
-    compiled,
-    gather,
-    inner,
-    send,
-)
+from relcrf.kernels.compile import compiled, inner
+from relcrf.kernels.messages import FLAT, LONG, NETWORK, STATE, TABLES, WORK, absorb, gather, send, store
 
 
 @compiled(NETWORK, TABLES, STATE)
@@ -45,9 +34,7 @@ def flood(net, tables, state, work, factors, product, barred):
             change = send(net, tables, state, place, work, new[place - first])
             most = change if not change <= most else most
         for place in range(first, stop):
-            m = net.message_start[place]
-            for x in range(net.factors.cardinality[net.factors.node[place]]):
-                state.message[m + x] = new[place - first, x]
+            store(net, place, new[place - first], state.message)
             absorb(net, tables, place, product, barred, state.message)
         if np.isnan(most):
             return most
@@ -78,9 +65,7 @@ def sweep(net, tables, state, work, backwards):
                     continue
                 change = send(net, tables, state, place, work, new)
                 most = change if not change <= most else most
-                m = net.message_start[place]
-                for x in range(net.factors.cardinality[net.factors.node[place]]):
-                    state.message[m + x] = new[x]
+                store(net, place, new, state.message)
                 if stop - first > 2:
                     gather(net, tables, state, net.factors.node[place])
         if np.isnan(most):
@@ -120,9 +105,7 @@ def pend(net, tables, state, work, pending, change):
     new = work[3][0]
     for place in range(len(net.factors.node)):
         change[place] = send(net, tables, state, place, work, new)
-        m = net.message_start[place]
-        for x in range(net.factors.cardinality[net.factors.node[place]]):
-            pending[m + x] = new[x]
+        store(net, place, new, pending)
 
 
 @compiled(NETWORK, TABLES, STATE, WORK, FLAT, FLAT, float64, int64)

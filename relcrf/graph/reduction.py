@@ -446,41 +446,24 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
     pairs: list[tuple[Terms, np.ndarray]] = []
     cliques: list[CliqueTerms] = []
     for index, group in enumerate(graph.groups):
-        present = np.ones(group.n_factors, dtype=bool)
-        larger = np.zeros(group.n_factors, dtype=bool)
-        base = np.zeros(group.n_factors, dtype=np.int32)
-        first, second = (np.full(group.n_factors, -1, dtype=np.int32) for _ in range(2))
-        stride_first, stride_second = (np.zeros(group.n_factors, dtype=np.int32) for _ in range(2))
-        for variable, stride in zip(group.scope, group.strides, strict=True):
-            role = roles[variable]
-            present &= role != Role.ABSENT
-            clamped = role == Role.CLAMPED
-            base[clamped] += states[variable[clamped]].astype(np.int32) * stride
-            node = node_of[variable]
-            is_free = node >= 0
-            first = np.where(is_free & (first < 0), node, first)
-            on_first = is_free & (node == first)
-            stride_first[on_first] += stride
-            second = np.where(is_free & ~on_first & (second < 0), node, second)
-            on_second = is_free & ~on_first & (node == second)
-            stride_second[on_second] += stride
-            larger |= is_free & ~on_first & ~on_second
-        larger &= present
-        if larger.any():
-            cliques += _cliques(index, group, np.flatnonzero(larger), node_of, states)
-            present &= ~larger
-        alone = np.flatnonzero(present & (first >= 0) & (second < 0))
-        if len(alone):
-            node_terms.append(terms_of_nodes(index, alone, first[alone], base[alone], stride_first[alone]))
-        both = np.flatnonzero(present & (second >= 0))
-        if len(both):
-            swap = first[both] > second[both]
-            low = np.where(swap, second[both], first[both])
-            high = np.where(swap, first[both], second[both])
-            stride_low = np.where(swap, stride_second[both], stride_first[both])
-            stride_high = np.where(swap, stride_first[both], stride_second[both])
-            terms = Terms(index, True, both, low, base[both], stride_low, stride_high)
-            pairs.append((terms, low.astype(np.int64) * len(variables) + high))
+        count, nodes, strides, base = _free_nodes(group, roles, node_of, states)
+        for arity in range(1, int(count.max(initial=0)) + 1):
+            factor = np.flatnonzero(count == arity)
+            if not len(factor):
+                continue
+            node, stride = (rows[:arity].take(factor, axis=1) for rows in (nodes, strides))
+            if arity == 1:
+                node_terms.append(terms_of_nodes(index, factor, node[0], base[factor], stride[0]))
+            elif arity == 2:
+                swap = node[0] > node[1]
+                low, high = np.where(swap, node[::-1], node)
+                stride = np.where(swap, stride[::-1], stride)
+                pairs.append(
+                    (Terms(index, True, factor, low, base[factor], *stride), low * np.int64(len(variables)) + high)
+                )
+            else:
+                node, stride = (np.ascontiguousarray(rows.T) for rows in (node, stride))
+                cliques.append(CliqueTerms(index, factor, node, base[factor], stride))
 
     edges, edge_terms = _merge_parallel(pairs, len(variables))
     return ReducedGraph(
@@ -496,30 +479,33 @@ def reduce_graph(graph: FactorGraph, roles: np.ndarray, states: np.ndarray) -> R
     )
 
 
-def _cliques(
-    index: int, group: FactorGroup, factor: np.ndarray, node_of: np.ndarray, states: np.ndarray
-) -> list[CliqueTerms]:
-    """The factors with three free variables or more, by how many they are."""
-    nodes = np.full((len(factor), len(group.scope)), -1, dtype=np.int32)
-    strides = np.zeros((len(factor), len(group.scope)), dtype=np.int32)
-    base = np.zeros(len(factor), dtype=np.int32)
-    count = np.zeros(len(factor), dtype=np.int64)
-    for scope, stride in zip(group.scope, group.strides, strict=True):
-        variable = scope[factor]
-        node = node_of[variable]
-        clamped = node < 0
+def _free_nodes(
+    group: FactorGroup, roles: np.ndarray, node_of: np.ndarray, states: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return each factor's free nodes and how it depends on them.
+
+    Returns:
+        The number of a factor's free nodes, 0 where a variable is absent, shape (n_factors,); the nodes in the order of their
+        places, then -1, and their strides, shape (n_places, n_factors); and the base, shape (n_factors,).
+    """
+    shape = len(group.scope), group.n_factors
+    nodes, strides = np.full(shape, -1, dtype=np.int32), np.zeros(shape, dtype=np.int32)
+    base, count = np.zeros(group.n_factors, dtype=np.int32), np.zeros(group.n_factors, dtype=np.int32)
+    present = np.ones(group.n_factors, dtype=bool)
+    for place, (variable, stride) in enumerate(zip(group.scope, group.strides, strict=True)):
+        role, node = roles[variable], node_of[variable]
+        present &= role != Role.ABSENT
+        clamped = role == Role.CLAMPED
         base[clamped] += states[variable[clamped]].astype(np.int32) * stride
-        seen = (nodes == node[:, None]) & ~clamped[:, None]
-        strides[seen] += stride
-        new = np.flatnonzero(~clamped & ~seen.any(axis=1))
-        nodes[new, count[new]], strides[new, count[new]] = node[new], stride
+        is_new = node >= 0
+        for before in range(place):  # a variable may have several places
+            again = is_new & (nodes[before] == node)
+            strides[before][again] += stride
+            is_new &= ~again
+        new = np.flatnonzero(is_new)
+        nodes[count[new], new], strides[count[new], new] = node[new], stride
         count[new] += 1
-    out = []
-    for arity in np.unique(count):
-        chosen = np.flatnonzero(count == arity)
-        shape = np.ix_(chosen, np.arange(arity))
-        out.append(CliqueTerms(index, factor[chosen], nodes[shape], base[chosen], strides[shape]))
-    return out
+    return np.where(present, count, 0), nodes, strides, base
 
 
 def _are_whole(group: FactorGroup, terms: Terms) -> bool:

@@ -7,7 +7,7 @@ copies of the clamped variables that these touch. Sums over components (a log-li
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -110,14 +110,9 @@ def _assigned(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: i
     free = roles == Role.FREE
     load = np.zeros(graph.n_variables, dtype=np.int64)
     for group in graph.groups:
-        if isinstance(group.scope, RepeatedScope):
-            for variables in rows_of(group.scope):
-                first = _first_free(list(variables.T), free)
-                load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * len(group.scope.offsets[0])
-            continue
-        for scope in parts_of(group):
-            first = _first_free(scope, free)
-            load += np.bincount(parent[first[first >= 0]], minlength=len(load))
+        each = len(group.scope.offsets[0]) if isinstance(group.scope, RepeatedScope) else 1
+        for _, first in _owned(group, free):
+            load += np.bincount(parent[first[first >= 0]], minlength=len(load)) * each
     size = max(size, int(load.sum()) // MOST_SHARDS + 1)
     roots = np.flatnonzero(free & (parent == np.arange(len(parent))))
     before = np.cumsum(load[roots]) - load[roots]
@@ -127,12 +122,15 @@ def _assigned(graph: FactorGraph, roles: np.ndarray, parent: np.ndarray, size: i
     return np.where(free, of_root[parent], -1).astype(np.int32), int(numbers.max(initial=-1)) + 1
 
 
-def _first_free(scope: Sequence[np.ndarray], free: np.ndarray) -> np.ndarray:
-    """The first free variable of each factor; -1 where there is none."""
-    first = np.full(len(scope[0]), -1, dtype=np.int64)
-    for place in reversed(scope):
-        first = np.where(free[place], place, first)
-    return first
+def _owned(group: FactorGroup, free: np.ndarray) -> Iterator[tuple[list[np.ndarray], np.ndarray]]:
+    """Yield some factors, or rows of repeated structure, after others: their variables, and the first free one of each or -1."""
+    scope = group.scope
+    parts = (list(rows.T) for rows in rows_of(scope)) if isinstance(scope, RepeatedScope) else parts_of(group)
+    for places in parts:
+        first = np.full(len(places[0]), -1, dtype=np.int64)
+        for place in reversed(places):
+            first = np.where(free[place], place, first)
+        yield places, first
 
 
 def _deal(
@@ -141,22 +139,18 @@ def _deal(
     """A group's factors in the folders of their shards, with the numbers of the whole graph; None for a shard without any."""
     growing = [_Growing(group, number, folder) for folder in folders]
     done = 0
-    if isinstance(group.scope, RepeatedScope):
-        for variables in rows_of(group.scope):
-            first = _first_free(list(variables.T), shard_of >= 0)
-            rows = np.arange(done, done + len(variables))
-            for k, chosen in _by_shard(np.where(first >= 0, shard_of[first], -1)):
-                growing[k].add_rows(rows[chosen])
-            done += len(variables)
-        return [each.finish() for each in growing]
-    for scope in parts_of(group):
-        first = _first_free(scope, shard_of >= 0)
-        present = np.logical_and.reduce([roles[place] != Role.ABSENT for place in scope])
-        shard = np.where((first >= 0) & present, shard_of[first], -1)
-        features = group.features.take(slice(done, done + len(first)))
+    for scope, first in _owned(group, shard_of >= 0):
+        part = slice(done, done + len(first))
+        done = part.stop
+        shard = np.where(first >= 0, shard_of[first], -1)
+        if isinstance(group.scope, RepeatedScope):
+            for k, chosen in _by_shard(shard):
+                growing[k].add_rows(group.scope.rows[part][chosen])
+            continue
+        shard[np.logical_or.reduce([roles[place] == Role.ABSENT for place in scope])] = -1
+        features = group.features.take(part)
         for k, chosen in _by_shard(shard):
             growing[k].add(scope, features, chosen)
-        done += len(first)
     return [each.finish() for each in growing]
 
 
@@ -183,9 +177,8 @@ class _Growing:
         self._columns[name].append(values)
 
     def add_rows(self, rows: np.ndarray) -> None:
-        """Rows of repeated structure, by their positions."""
-        assert isinstance(self._group.scope, RepeatedScope)
-        self._append("rows", self._group.scope.rows[rows])
+        """Add rows of repeated structure."""
+        self._append("rows", rows)
         self._n_rows += len(rows)
 
     def add(self, scope: Sequence[np.ndarray], features: AbstractFeatures, chosen: np.ndarray) -> None:

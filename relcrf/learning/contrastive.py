@@ -22,7 +22,6 @@ from relcrf.graph.candidates import CandidateSet, Side
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.graph.triples import Composites, Space
 from relcrf.kernels import conditionals
-from relcrf.kernels.distinct import distinct_rows
 from relcrf.kernels.threads import frozen
 from relcrf.learning.active import Acting, ActiveCandidates
 from relcrf.learning.induced import AbstractLiteralObjective
@@ -105,10 +104,9 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         value, before, after = self.contrast(point)
         gradient = np.zeros(len(point))
         self.base.add_node_counts(after - before, gradient[: self.n_base])
-        tables = np.zeros(int(self.base.table_start[-1]))
-        for bundle in self.everywhere.bundles:
-            if bundle.is_first:
-                tables[bundle.cells] = bundle.joint(after) - bundle.joint(before)
+        n_cells = len(self.everywhere.own) // 2  # those of the first ends come first
+        first, second = self.everywhere.own[:n_cells], self.everywhere.other[:n_cells]
+        tables = after[first] * after[second] - before[first] * before[second]
         self.base.add_edge_counts(tables, gradient[: self.n_base])
         errors, signals = (self.literals.expectations(each) for each in (after - before, 0.5 * (after + before)))
         gradient[self.n_base :] = self.active.change(errors, signals)
@@ -197,8 +195,7 @@ class Forces:
             of_triples: a factor on those of triples.
         """
         model, out = self.model, np.zeros(len(q))
-        for bundle in region.bundles:
-            bundle.add(self.tables, q, out)
+        out += np.bincount(region.own, self.tables[region.edge_cell] * q[region.other], minlength=len(out))
         holds, scores = model.literals.expectations(q), np.zeros(model.literals.size)
         for side in region.sides:
             acting = model.acting[side.space][side.place]
@@ -215,31 +212,6 @@ class Forces:
         # What joins two variables is in the field of both, and what joins three in that of each.
         field = self.field(self.model.everywhere, q, of_triples=2.0 / 3.0)
         return float((xlogy(q, q) - q * (self.nodes + 0.5 * field)).sum())
-
-
-@dataclass(frozen=True)
-class EdgeBundle:
-    """Edges with as many states at their own ends and at their other ends, as they act on their own.
-
-    Args:
-        own, other: flat states of the ends, shapes (n, n_own) and (n, n_other).
-        cells: in flat edge tables, shape (n, n_own, n_other).
-        is_first: whether the own ends are the edges' first.
-    """
-
-    own: np.ndarray
-    other: np.ndarray
-    cells: np.ndarray
-    is_first: bool
-
-    def add(self, tables: np.ndarray, q: np.ndarray, out: np.ndarray) -> None:
-        """Adds to flat node tables the expected tables of the edges."""
-        expected = np.einsum("nij,nj->ni", tables[self.cells], q[self.other])
-        out += np.bincount(self.own.ravel(), expected.ravel(), minlength=len(out))
-
-    def joint(self, q: np.ndarray) -> np.ndarray:
-        """Products of the ends' distributions, of the shape of `cells`."""
-        return np.asarray(q[self.own][:, :, None] * q[self.other][:, None, :])
 
 
 @dataclass(frozen=True)
@@ -264,13 +236,16 @@ class Region:
     Args:
         cells: their flat states, ascending.
         state_start: where each node's states begin among these, shape (n + 1,).
-        bundles: of the edges that have an own end here.
+        own, other, edge_cell: of each cell of an edge's table, once for each end of the edge that is here, the flat states of
+            this end and of the other one, and its place in flat edge tables.
         sides: of the spaces, that have cells here.
     """
 
     cells: np.ndarray
     state_start: np.ndarray
-    bundles: tuple[EdgeBundle, ...]
+    own: np.ndarray
+    other: np.ndarray
+    edge_cell: np.ndarray
     sides: tuple[OwnSide, ...] = field(repr=False)
 
     @classmethod
@@ -283,27 +258,21 @@ class Region:
                 if len(own.sample):
                     sides.append(OwnSide(number, place, own, np.diff(own.start) > 0))
         state_start = offsets(graph.cardinality[here])
-        cells = np.flatnonzero(np.repeat(here, graph.cardinality))
-        return cls(cells, frozen(state_start, np.int64), tuple(_bundles(graph, here)), tuple(sides))
+        moves = np.repeat(here, graph.cardinality)
+        first, second = _ends_of_cells(graph)
+        ends, others = np.concatenate((first, second)), np.concatenate((second, first))
+        there = np.flatnonzero(moves[ends])
+        edges = ends[there], others[there], there % max(len(first), 1)
+        return cls(np.flatnonzero(moves), frozen(state_start, np.int64), *edges, tuple(sides))
 
 
-def _bundles(graph: ReducedGraph, here: np.ndarray) -> list[EdgeBundle]:
-    """The edges with ends at some nodes, once for each such end."""
-    out = []
-    sizes = graph.cardinality[graph.edges]
-    for k, other_k in distinct_rows(sizes):
-        alike = (sizes == (k, other_k)).all(axis=1)
-        table = np.arange(k * other_k).reshape(k, other_k)
-        for is_first in (True, False):
-            own, other = (0, 1) if is_first else (1, 0)
-            edges = np.flatnonzero(alike & here[graph.edges[:, own]])
-            if len(edges):
-                ends = [
-                    graph.state_start[graph.edges[edges, end], None] + np.arange(n) for end, n in ((0, k), (1, other_k))
-                ]
-                cells = graph.table_start[edges, None, None] + (table if is_first else table.T)
-                out.append(EdgeBundle(ends[own], ends[other], cells, is_first))
-    return out
+def _ends_of_cells(graph: ReducedGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Return the flat states of the first and of the second end at each cell of the flat edge tables."""
+    sizes = np.diff(graph.table_start)
+    edge = np.repeat(np.arange(graph.n_edges), sizes)
+    first, second = graph.edges[edge].T
+    row, column = np.divmod(np.arange(len(edge)) - graph.table_start[edge], graph.cardinality[second])
+    return graph.state_start[first] + row, graph.state_start[second] + column
 
 
 def blocks_by_key(base: ReducedGraph, spaces: Sequence[Space]) -> np.ndarray:

@@ -8,13 +8,23 @@ the Hessian's estimate of limited memory in compact form; Beck & Teboulle (2009)
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from relcrf.columns.offsets import offsets
-from relcrf.learning.lbfgs import ROUNDING, AbstractGrowing, AnyState, Found, Objective, State, is_curved
+from relcrf.learning.lbfgs import DECREASE, ROUNDING, AbstractQuasiNewton, AnyState, Found, Objective, State, is_curved
+
+EXACTNESS = 0.1
+"""The share of the violations that the minimum of a step's model may leave."""
+
+INNER_ITERATIONS = 200
+"""Maximum number of iterations of the search for that minimum."""
+
+MAX_EVALUATIONS = 20
+"""Maximum number of evaluations of one line search."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,75 +92,45 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class GroupLasso(AbstractGrowing):
-    """Minimises `f(w) + sum over groups of strength |w_g|`; the objective that its methods take is f, with its gradient.
+class GroupLasso(AbstractQuasiNewton):
+    """Minimises `f(w) + sum over groups of strength |w_g|`.
 
-    In its states, `value` has the penalty in it and `gradient` has not; `gradient_norm` is the largest of `Groups.violations`,
-    and `first_gradient` is `scale`.
+    The `gradient_norm` of its states is the largest of `Groups.violations`, and `first_gradient` is `scale`.
 
     Args:
         tolerance: converged when no group violates its condition by more than this share of `scale`.
         max_iterations: then the status is `not converged`; where no lower point is found before it has converged, it is
             `stalled`.
-        memory: pairs of differences that are kept.
         scale: what `tolerance` is a share of, such as the strength of a group of one weight.
         diagonal: an estimate of the Hessian's diagonal, shape (n,), above 0.
-        exactness: the share of the violations that the minimum of a step's model may leave.
-        inner_iterations: of the search for that minimum.
-        decrease: the share of the decrease that the model promises which a step must reach (Armijo).
-        max_evaluations: of one line search.
     """
 
-    groups: Groups
-    diagonal: np.ndarray
-    scale: float
     tolerance: float = 1e-2
+    value_tolerance: float = 0.0
     max_iterations: int = 500
-    memory: int = 10
-    exactness: float = 0.1
-    inner_iterations: int = 200
-    decrease: float = 1e-4
-    max_evaluations: int = 20
+    groups: Groups = field(kw_only=True)
+    diagonal: np.ndarray = field(kw_only=True)
+    scale: float = field(kw_only=True)
+    exhausted: ClassVar[str] = "stalled"
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
         return float(self.groups.violations(point, gradient).max(initial=0.0))
 
+    def penalty(self, point: np.ndarray) -> float:
+        return self.groups.penalty(point)
+
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        value, gradient = objective(point)
-        norm = self.norm(point, gradient)
-        return State(point, value + self.groups.penalty(point), gradient, norm, (), (), self.scale)
+        return replace(super().start(objective, point), first_gradient=self.scale)
 
     def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
         return replace(super().grown(state, gradient), first_gradient=state.first_gradient)
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
-        state = self.judged(state)
-        if state.status != "running":
-            return state
-        model = _Quadratic.of(self._metric, state.steps, state.changes)
-        target = self._minimum(model, state)
-        found = self._search(objective, state, target - state.point)
-        if found is None:
-            # Without a memory, the step was as plain as can be: what is left is lost in rounding.
-            return replace(state, steps=(), changes=()) if state.steps else replace(state, status="stalled")
-        point, value, gradient, evaluations = found
-        step, change = point - state.point, gradient - state.gradient
-        steps, changes = state.steps, state.changes
-        if is_curved(step, change):
-            steps, changes = (*steps, step)[-self.memory :], (*changes, change)[-self.memory :]
-        return self.judged(
-            replace(
-                state,
-                point=point,
-                value=value,
-                gradient=gradient,
-                gradient_norm=self.norm(point, gradient),
-                steps=steps,
-                changes=changes,
-                iteration=state.iteration + 1,
-                evaluations=state.evaluations + evaluations,
-            )
-        )
+        return self.judged(super().step(objective, state))
+
+    def search(self, objective: Objective, state: State) -> Found | None:
+        target = self._minimum(_Quadratic.of(self._metric, state.steps, state.changes), state)
+        return self._search_towards(target, objective, state)
 
     @cached_property
     def _metric(self) -> np.ndarray:
@@ -158,14 +138,14 @@ class GroupLasso(AbstractGrowing):
         return self.groups.spread(self.groups.totals(self.diagonal) / self.groups.sizes)
 
     def _minimum(self, model: _Quadratic, state: State) -> np.ndarray:
-        """Where the model of the function at a state is the least, to `exactness`: accelerated proximal descent."""
+        """Return where the model of the function at a state is the least, to `EXACTNESS`: accelerated proximal descent."""
         rates = 1.0 / (model.bound * self._metric)
         of_groups = rates[self.groups.start[:-1]]
-        enough = self.exactness * state.gradient_norm
+        enough = EXACTNESS * state.gradient_norm
         point = ahead = state.point
         momentum = 1.0
         slope = state.gradient
-        for _ in range(self.inner_iterations):
+        for _ in range(INNER_ITERATIONS):
             following = self.groups.shrunk(ahead - rates * slope, of_groups)
             if float((ahead - following) @ ((following - point) / rates)) > 0.0:
                 momentum = 1.0  # it has begun to swing
@@ -177,17 +157,16 @@ class GroupLasso(AbstractGrowing):
                 break
         return point
 
-    def _search(self, objective: Objective, state: State, direction: np.ndarray) -> Found | None:
-        """A lower point on the way to the model's minimum; None where there is none."""
-        whole = state.point + direction
-        length, penalty = 1.0, self.groups.penalty(state.point)
-        promised = float(state.gradient @ direction) + self.groups.penalty(whole) - penalty
-        for evaluation in range(1, self.max_evaluations + 1):
+    def _search_towards(self, whole: np.ndarray, objective: Objective, state: State) -> Found | None:
+        """Return a lower point on the way to the model's minimum; None where there is none."""
+        direction = whole - state.point
+        promised = float(state.gradient @ direction) + self.penalty(whole) - self.penalty(state.point)
+        length = 1.0
+        for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = whole if length == 1.0 else state.point + length * direction
             value, gradient = objective(point)
-            value += self.groups.penalty(point)
             if np.isfinite(value):
-                if value <= state.value + self.decrease * length * promised:
+                if value <= state.value + DECREASE * length * promised:
                     return point, value, gradient, evaluation
                 # Near the minimum the value's rounding hides its decrease; the violations still tell.
                 hidden = abs(value - state.value) <= ROUNDING * abs(state.value)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Self, TypeVar, get_origin, get_type_hints
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, ClassVar, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 
@@ -21,6 +21,15 @@ Found = tuple[np.ndarray, float, np.ndarray, int]
 
 ROUNDING = 1e-13
 """Relative differences of values that sums of many terms in double precision cannot tell from 0."""
+
+DECREASE = 1e-4
+"""The share of the decrease that the slope promises which a step must reach (Armijo)."""
+
+CURVATURE = 0.9
+"""The share of the slope at the start of a line search that may be left at its end."""
+
+MAX_EVALUATIONS = 30
+"""Maximum number of evaluations of one line search."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,15 @@ class AbstractMinimiser(ABC):
     tolerance: float
     max_iterations: int
 
-    @abstractmethod
+    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
+        """Return what `State.gradient_norm` is at a point."""
+        return float(np.abs(gradient).max(initial=0.0))
+
     def start(self, objective: Objective, point: np.ndarray) -> State:
         """Return the state before the first iteration."""
+        value, gradient = objective(point)
+        norm = self.norm(point, gradient)
+        return State(point, value, gradient, norm, (), (), norm)
 
     @abstractmethod
     def step(self, objective: Objective, state: AnyState) -> AnyState:
@@ -130,11 +145,27 @@ class AbstractMinimiser(ABC):
 
 
 class AbstractGrowing(AbstractMinimiser):
-    """A minimiser whose objective may get more weights on the way."""
+    """A minimiser of a smooth function and a penalty, whose objective may get more weights on the way.
 
-    @abstractmethod
-    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
-        """Return what `State.gradient_norm` is at a point."""
+    The objective that its methods take is the smooth function. In its states, `value` has the penalty in it and `gradient`
+    has not.
+    """
+
+    def penalty(self, point: np.ndarray) -> float:
+        """Return the penalty at a point."""
+        return 0.0
+
+    def penalised(self, objective: Objective) -> Objective:
+        """Return the objective with the penalty in its value; its gradient is that of the smooth function."""
+
+        def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = objective(point)
+            return value + self.penalty(point), gradient
+
+        return evaluate
+
+    def start(self, objective: Objective, point: np.ndarray) -> State:
+        return super().start(self.penalised(objective), point)
 
     def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
         """Return the state with more weights, at 0, and what is known of the curvature of those there were.
@@ -167,54 +198,26 @@ class AbstractQuasiNewton(AbstractGrowing):
         value_tolerance: converged when an iteration lowers the value by less than this share of it. 0 switches this off: the
             gradient then falls on where the value's rounding hides its decrease.
         memory: pairs of differences that are kept.
-        inverse_diagonal: an estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Its scale
-            does not matter, its proportions do: weights of rare and of frequent features then move in step.
     """
 
     tolerance: float = 1e-5
     value_tolerance: float = 1e-8
     max_iterations: int = 200
     memory: int = 10
-    inverse_diagonal: np.ndarray | None = None
+    exhausted: ClassVar[str] = "converged"
+    """The status where a search without a memory finds no lower point: this is the minimum to the precision of the arithmetic."""
 
     @abstractmethod
-    def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """The direction of steepest ascent, which is 0 at the minimum alone. Shape (n,)."""
-
-    @abstractmethod
-    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
-        """Where to search next, shape (n,)."""
-
-    @abstractmethod
-    def search(
-        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
-    ) -> Found | None:
-        """A lower point along the direction, whose first trial has length `first`; None where it has found none."""
-
-    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
-        return float(np.abs(self.steepest(point, gradient)).max(initial=0.0))
-
-    def start(self, objective: Objective, point: np.ndarray) -> State:
-        value, gradient = objective(point)
-        norm = self.norm(point, gradient)
-        return State(point, value, gradient, norm, (), (), norm)
+    def search(self, objective: Objective, state: State) -> Found | None:
+        """Return a lower point; None where none was found. The objective's value has the penalty in it."""
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
         if state.status != "running":
             return state
-        steepest = self.steepest(state.point, state.gradient)
-        direction = self.direction(state, steepest)
-        if float(direction @ steepest) >= 0:
-            direction = -steepest
-        # Without curvature yet, the first step has length 1 at most.
-        first = 1.0 if len(state.steps) else min(1.0, 1.0 / float(np.linalg.norm(direction)))
-        found = self.search(objective, state, steepest, direction, first)
+        found = self.search(self.penalised(objective), state)
         if found is None:
-            if len(state.steps):
-                return replace(state, steps=(), changes=())
-            # Steepest descent finds nothing lower: this is the minimum to the precision of the arithmetic.
-            return replace(state, status="converged")
+            return replace(state, steps=(), changes=()) if state.steps else replace(state, status=self.exhausted)
         point, value, gradient, evaluations = found
         step, change = point - state.point, gradient - state.gradient
         steps, changes = state.steps, state.changes
@@ -238,10 +241,46 @@ class AbstractQuasiNewton(AbstractGrowing):
 
 
 @dataclass(frozen=True)
-class Lbfgs(AbstractQuasiNewton):
-    """Minimises a smooth function."""
+class AbstractLineSearching(AbstractQuasiNewton):
+    """A quasi-Newton method that searches along a direction.
 
-    line_search: LineSearch = field(default_factory=lambda: LineSearch())
+    Args:
+        inverse_diagonal: an estimate of the inverse of the Hessian's diagonal, shape (n,); None is the identity. Its scale
+            does not matter, its proportions do: weights of rare and of frequent features then move in step.
+    """
+
+    inverse_diagonal: np.ndarray | None = None
+
+    @abstractmethod
+    def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+        """Return the direction of steepest ascent, which is 0 at the minimum alone. Shape (n,)."""
+
+    @abstractmethod
+    def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
+        """Return where to search next, shape (n,)."""
+
+    @abstractmethod
+    def search_along(
+        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, length: float
+    ) -> Found | None:
+        """Return a lower point along the direction, whose first trial has some length; None where none was found."""
+
+    def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
+        return super().norm(point, self.steepest(point, gradient))
+
+    def search(self, objective: Objective, state: State) -> Found | None:
+        steepest = self.steepest(state.point, state.gradient)
+        direction = self.direction(state, steepest)
+        if float(direction @ steepest) >= 0:
+            direction = -steepest
+        # Without curvature yet, the first step has length 1 at most.
+        length = 1.0 if len(state.steps) else min(1.0, 1.0 / float(np.linalg.norm(direction)))
+        return self.search_along(objective, state, steepest, direction, length)
+
+
+@dataclass(frozen=True)
+class Lbfgs(AbstractLineSearching):
+    """Minimises a smooth function; its steps fulfil the strong Wolfe conditions."""
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return gradient
@@ -249,10 +288,41 @@ class Lbfgs(AbstractQuasiNewton):
     def direction(self, state: State, steepest: np.ndarray) -> np.ndarray:
         return -apply_inverse_hessian(steepest, state.steps, state.changes, self.inverse_diagonal)
 
-    def search(
-        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
+    def search_along(
+        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> Found | None:
-        return self.line_search(objective, state, direction, float(direction @ steepest), first)
+        slope = float(direction @ steepest)
+        low, low_value, low_slope = 0.0, state.value, slope
+        high: float | None = None
+        best: tuple[np.ndarray, float, np.ndarray] | None = None
+        for evaluation in range(1, MAX_EVALUATIONS + 1):
+            point = state.point + length * direction
+            value, gradient = objective(point)
+            here = float(gradient @ direction) if np.isfinite(value) else 0.0
+            enough = np.isfinite(value) and value <= state.value + DECREASE * length * slope
+            if enough and (best is None or value < best[1]):
+                best = (point, value, gradient)
+            # Near the minimum the value's rounding hides its decrease; the slopes still tell (approximate Wolfe,
+            # Hager & Zhang 2005, equation 23).
+            if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -CURVATURE * slope:
+                return point, value, gradient, evaluation
+            if not enough or (low > 0.0 and value >= low_value):
+                high = length
+            elif abs(here) <= -CURVATURE * slope:
+                return point, value, gradient, evaluation
+            elif here >= 0.0:
+                high, low, low_value, low_slope = low, length, value, here
+            else:
+                if high is not None and here * (high - low) >= 0.0:
+                    high = low
+                low, low_value, low_slope = length, value, here
+            if high is None:
+                length = 2.0 * length
+                continue
+            length = _between(low, low_value, low_slope, high, length, value)
+            if abs(high - low) <= 1e-14 * max(1.0, abs(high)):
+                break
+        return None if best is None else (*best, MAX_EVALUATIONS)
 
 
 def is_curved(step: np.ndarray, change: np.ndarray) -> bool:
@@ -282,52 +352,6 @@ def apply_inverse_hessian(
     for step, change, factor in zip(steps, changes, reversed(factors), strict=True):
         result += (factor - float(change @ result) / float(step @ change)) * step
     return result
-
-
-@dataclass(frozen=True)
-class LineSearch:
-    """Finds a step that fulfils the strong Wolfe conditions with constants `decrease` and `curvature`."""
-
-    decrease: float = 1e-4
-    curvature: float = 0.9
-    max_evaluations: int = 30
-
-    def __call__(
-        self, objective: Objective, state: State, direction: np.ndarray, slope: float, first: float
-    ) -> Found | None:
-        """The point that it accepts; None where no lower point was found."""
-        low, low_value, low_slope = 0.0, state.value, slope
-        high: float | None = None
-        length = first
-        best: tuple[np.ndarray, float, np.ndarray] | None = None
-        for evaluation in range(1, self.max_evaluations + 1):
-            point = state.point + length * direction
-            value, gradient = objective(point)
-            here = float(gradient @ direction) if np.isfinite(value) else 0.0
-            enough = np.isfinite(value) and value <= state.value + self.decrease * length * slope
-            if enough and (best is None or value < best[1]):
-                best = (point, value, gradient)
-            # Near the minimum the value's rounding hides its decrease; the slopes still tell (approximate Wolfe,
-            # Hager & Zhang 2005, equation 23).
-            if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -self.curvature * slope:
-                return point, value, gradient, evaluation
-            if not enough or (low > 0.0 and value >= low_value):
-                high = length
-            elif abs(here) <= -self.curvature * slope:
-                return point, value, gradient, evaluation
-            elif here >= 0.0:
-                high, low, low_value, low_slope = low, length, value, here
-            else:
-                if high is not None and here * (high - low) >= 0.0:
-                    high = low
-                low, low_value, low_slope = length, value, here
-            if high is None:
-                length = 2.0 * length
-                continue
-            length = _between(low, low_value, low_slope, high, length, value)
-            if abs(high - low) <= 1e-14 * max(1.0, abs(high)):
-                break
-        return None if best is None else (*best, self.max_evaluations)
 
 
 def _between(low: float, low_value: float, low_slope: float, high: float, length: float, value: float) -> float:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from relcrf.learning.lbfgs import (
+    CURVATURE,
+    DECREASE,
+    MAX_EVALUATIONS,
     ROUNDING,
-    AbstractQuasiNewton,
-    AnyState,
+    AbstractLineSearching,
     Found,
     Objective,
     State,
@@ -26,28 +28,17 @@ from relcrf.learning.lbfgs import (
 
 
 @dataclass(frozen=True)
-class Owlqn(AbstractQuasiNewton):
-    """Minimises `f(w) + sum l1 |w|`; the objective that its methods take gives value and gradient of f alone.
-
-    In its states, `value` has the penalty in it and `gradient` has not.
+class Owlqn(AbstractLineSearching):
+    """Minimises `f(w) + sum l1 |w|`.
 
     Args:
         l1: strengths, 0 or more, shape (n,); 0 where a weight is not penalised or not learned.
-        decrease: the share of the decrease that the slope promises which a step must reach (Armijo).
-        curvature: where rounding hides the value's decrease, the share of the first slope that may be left.
-        max_evaluations: of one line search.
     """
 
     l1: np.ndarray = field(kw_only=True)
-    decrease: float = 1e-4
-    curvature: float = 0.9
-    max_evaluations: int = 30
 
-    def start(self, objective: Objective, point: np.ndarray) -> State:
-        return super().start(self._penalised(objective), point)
-
-    def step(self, objective: Objective, state: AnyState) -> AnyState:
-        return super().step(self._penalised(objective), state)
+    def penalty(self, point: np.ndarray) -> float:
+        return float(self.l1 @ np.abs(point))
 
     def steepest(self, point: np.ndarray, gradient: np.ndarray) -> np.ndarray:
         return pseudo_gradient(point, gradient, self.l1)
@@ -63,13 +54,12 @@ class Owlqn(AbstractQuasiNewton):
         )
         return direction
 
-    def search(
-        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, first: float
+    def search_along(
+        self, objective: Objective, state: State, steepest: np.ndarray, direction: np.ndarray, length: float
     ) -> Found | None:
-        """Backtracks along the direction, projected onto the orthant of the point and, at 0, of the steepest descent."""
+        """Backtrack along the direction, projected onto the orthant of the point and, at 0, of the steepest descent."""
         orthant = np.where(state.point == 0.0, -np.sign(steepest), np.sign(state.point))
-        length = first
-        for evaluation in range(1, self.max_evaluations + 1):
+        for evaluation in range(1, MAX_EVALUATIONS + 1):
             point = state.point + length * direction
             point = np.where((self.l1 > 0.0) & (point * orthant <= 0.0), 0.0, point)
             value, gradient = objective(point)
@@ -77,25 +67,16 @@ class Owlqn(AbstractQuasiNewton):
             slope = float(steepest @ step)
             # Where the projection cuts much off, what is left may lead upwards; a shorter step loses less.
             if slope < 0.0 and np.isfinite(value):
-                if value <= state.value + self.decrease * slope:
+                if value <= state.value + DECREASE * slope:
                     return point, value, gradient, evaluation
                 # In one orthant the function is smooth, and so its slopes still tell what rounding hides.
                 here = float((gradient + self.l1 * orthant) @ step)
-                if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -self.curvature * slope:
+                if abs(value - state.value) <= ROUNDING * abs(state.value) and abs(here) <= -CURVATURE * slope:
                     return point, value, gradient, evaluation
                 length *= float(np.clip(-0.5 * slope / (value - state.value - slope), 0.1, 0.5))
             else:
                 length *= 0.5
         return None
-
-    def _penalised(self, objective: Objective) -> Objective:
-        """The whole value, beside the gradient of the smooth part."""
-
-        def evaluate(point: np.ndarray) -> tuple[float, np.ndarray]:
-            value, gradient = objective(point)
-            return value + float(self.l1 @ np.abs(point)), gradient
-
-        return evaluate
 
 
 def pseudo_gradient(point: np.ndarray, gradient: np.ndarray, l1: np.ndarray) -> np.ndarray:

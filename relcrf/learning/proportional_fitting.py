@@ -142,9 +142,7 @@ class ProportionalFitting(AbstractMinimiser):
     max_iterations: int = 200
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        value, gradient = objective(point)
-        largest = _largest(gradient)
-        return State(point, value, gradient, largest, (np.ones(len(self.tables.rounds)),), (), largest)
+        return replace(super().start(objective, point), steps=(np.ones(len(self.tables.rounds)),))
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
@@ -157,7 +155,7 @@ class ProportionalFitting(AbstractMinimiser):
             place, step = self.tables.steps(tables, self.target, state.gradient + self.target)
             exponent = np.repeat(most, self.tables.size[tables])
             moved = self._moved(objective, state, place, step * np.minimum(pace[number] / exponent, 1.0))
-            if pace[number] > 1.0 and not _is_better(moved, state):
+            if pace[number] > 1.0 and not self._is_better(moved, state):
                 pace[number] = 1.0
                 moved = replace(
                     self._moved(objective, state, place, step / exponent), evaluations=moved.evaluations + 1
@@ -166,7 +164,7 @@ class ProportionalFitting(AbstractMinimiser):
             state = moved
         return replace(
             state,
-            gradient_norm=_largest(state.gradient),
+            gradient_norm=self.norm(state.point, state.gradient),
             iteration=state.iteration + 1,
             steps=(pace,),
         )
@@ -177,21 +175,15 @@ class ProportionalFitting(AbstractMinimiser):
         value, gradient = objective(point)
         return replace(state, point=point, value=value, gradient=gradient, evaluations=state.evaluations + 1)
 
+    def _is_better(self, moved: State, state: State) -> bool:
+        """Return whether the value has fallen, or where rounding hides that, the gradient has."""
+        if abs(moved.value - state.value) > ROUNDING * abs(state.value):
+            return moved.value < state.value
+        return self.norm(moved.point, moved.gradient) <= self.norm(state.point, state.gradient)
+
 
 def _is_complete(group: FactorGroup) -> bool:
     return group.patterns is None or bool((group.patterns.sum(axis=1) == 1.0).all())
-
-
-def _largest(gradient: np.ndarray) -> float:
-    return float(np.abs(gradient).max(initial=0.0))
-
-
-def _is_better(moved: State, state: State) -> bool:
-    """Whether the value has fallen, or where rounding hides that, the gradient has."""
-    rounding = ROUNDING * abs(state.value)
-    if abs(moved.value - state.value) > rounding:
-        return moved.value < state.value
-    return _largest(moved.gradient) <= _largest(state.gradient)
 
 
 def _log_ratio(target: np.ndarray, expected: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ class Proximal(AbstractGrowing):
     A weight's rate falls with the squares of the pseudo-gradients that it has seen. Near a minimum these become small and the
     rates stay, so that the end is approached as by plain proximal descent with momentum.
 
-    In its states, `value` has the penalty in it and `gradient` has not; `steps` are the sums of these squares and the last step.
+    The `steps` of its states are the sums of these squares and the last step.
 
     Args:
         tolerance, max_iterations: see `AbstractMinimiser`; the gradient is the pseudo-gradient.
@@ -38,12 +38,13 @@ class Proximal(AbstractGrowing):
     l1: np.ndarray = field(kw_only=True)
 
     def norm(self, point: np.ndarray, gradient: np.ndarray) -> float:
-        return float(np.abs(pseudo_gradient(point, gradient, self.l1)).max(initial=0.0))
+        return super().norm(point, pseudo_gradient(point, gradient, self.l1))
+
+    def penalty(self, point: np.ndarray) -> float:
+        return float(self.l1 @ np.abs(point))
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        value, gradient = self._penalised(objective, point)
-        norm = self.norm(point, gradient)
-        return State(point, value, gradient, norm, (np.zeros(len(point)), np.zeros(len(point))), (), norm)
+        return replace(super().start(objective, point), steps=(np.zeros(len(point)), np.zeros(len(point))))
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)
@@ -57,7 +58,7 @@ class Proximal(AbstractGrowing):
         rate = np.divide(self.rate, np.sqrt(squares), out=np.zeros(len(squares)), where=squares > 0.0)
         ahead = state.point - rate * state.gradient + momentum * last
         point = ahead - np.clip(ahead, -rate * self.l1, rate * self.l1)
-        value, gradient = self._penalised(objective, point)
+        value, gradient = self.penalised(objective)(point)
         return replace(
             state,
             point=point,
@@ -68,8 +69,3 @@ class Proximal(AbstractGrowing):
             iteration=state.iteration + 1,
             evaluations=state.evaluations + 1,
         )
-
-    def _penalised(self, objective: Objective, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Return the whole value, and the gradient of f."""
-        value, gradient = objective(point)
-        return value + float(self.l1 @ np.abs(point)), gradient

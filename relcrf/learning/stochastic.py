@@ -22,8 +22,6 @@ a penalty may be added whole."""
 Memory = tuple[np.ndarray, ...]
 """What a method carries from one batch to the next; arrays of shape (n,)."""
 
-DECAYS = ("none", "cosine", "inverse")
-
 DIFFERENCE = float(np.cbrt(np.finfo(float).eps))
 """Of central differences: at this distance their truncation and their rounding are about equal."""
 
@@ -38,29 +36,25 @@ class AbstractStochastic(ABC):
     Args:
         n_examples: at least 1. batch_size: at least 1; the batches of a pass are as equal as can be, and none is larger.
         rate: of the first step.
-        decay: how the rate falls: not (`none`); to 0 at the end of the last pass (`cosine`); as 1/t (`inverse`).
-        half_life: passes after which `inverse` has halved the rate.
+        falls: the rate falls to 0 at the end of the last pass, as a cosine.
         tolerance: converged when the largest component of a pass's mean gradient is below this share of the one at the start.
         max_iterations: passes; then the status is `not converged`.
 
     Raises:
-        ValueError: for a number that is too small, or another decay.
+        ValueError: for a number that is too small.
     """
 
     n_examples: int
     batch_size: int = 100
     rate: float = 0.01
-    decay: str = "cosine"
-    half_life: float = 10.0
+    falls: bool = True
     tolerance: float = 1e-4
     max_iterations: int = 100
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if min(self.n_examples, self.batch_size) < 1 or min(self.rate, self.half_life) <= 0.0:
-            raise ValueError("there must be an example, a batch size, a rate and a half-life above 0")
-        if self.decay not in DECAYS:
-            raise ValueError(f"no decay '{self.decay}'; there are none, cosine and inverse")
+        if min(self.n_examples, self.batch_size) < 1 or self.rate <= 0.0:
+            raise ValueError("there must be an example, a batch size and a rate above 0")
 
     @abstractmethod
     def remember(self, point: np.ndarray) -> Memory:
@@ -88,13 +82,10 @@ class AbstractStochastic(ABC):
         return np.array_split(order, self.n_batches)
 
     def rate_at(self, t: int) -> float:
-        """The rate after `t` batches in all."""
-        passes = t / self.n_batches
-        if self.decay == "inverse":
-            return self.rate / (1.0 + passes / self.half_life)
-        if self.decay == "cosine":
-            return 0.5 * self.rate * (1.0 + float(np.cos(np.pi * min(1.0, passes / self.max_iterations))))
-        return self.rate
+        """Return the rate after `t` batches in all."""
+        if not self.falls:
+            return self.rate
+        return 0.5 * self.rate * (1.0 + float(np.cos(np.pi * min(1.0, t / self.n_batches / self.max_iterations))))
 
     def start(self, evaluate: BatchObjective, point: np.ndarray) -> State:
         """The state before the first pass: value and gradient are those of all examples at the point."""
@@ -189,8 +180,8 @@ class MetaDescent(AbstractStochastic):
     """Steps along the gradient, each weight at a gain of its own that is itself learned by gradient descent.
 
     `gain *= max(1/2, 1 - meta_rate g v)`, `w -= gain g`, `v = memory v - gain (g + memory H v)`, where v is how w depends on the
-    logarithm of its gain. It remembers gains and v. The gains start at `rate`; a decay multiplies what they are then.
-    Unlike Adam's, both rates depend on the objective's scale.
+    logarithm of its gain. It remembers gains and v. The gains start at `rate`, and fall as it does besides. Unlike Adam's, both
+    rates depend on the objective's scale.
 
     Each batch but the first takes two gradients more, see `curved`. One deviation: a gain grows to its double at most, since v is
     noise where the batch is small, or H is not positive.

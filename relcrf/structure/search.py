@@ -71,7 +71,9 @@ class Strengths:
 def group_lasso(strengths: Strengths, tolerance: float, max_iterations: int) -> Minimiser:
     """Return the minimiser for groups of weights; its `tolerance` is relative to the smallest l1 of a space."""
     scale = min(strengths.l1, default=NO_CANDIDATES)
-    return lambda groups, diagonal: GroupLasso(groups, diagonal, scale, tolerance, max_iterations)
+    return lambda groups, diagonal: GroupLasso(
+        tolerance, max_iterations=max_iterations, groups=groups, diagonal=diagonal, scale=scale
+    )
 
 
 def lasso(tolerance: float, max_iterations: int, *, exact_gradient: bool) -> Minimiser:

@@ -42,7 +42,7 @@ def plain_descent(objective, groups, rate, steps=20_000):
 @pytest.mark.parametrize("seed", range(3))
 def test_the_minimum_is_that_of_plain_descent(seed):
     objective, groups, diagonal = logistic(seed, SIZES)
-    found = GroupLasso(groups, diagonal, 1.0, tolerance=1e-7)
+    found = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, tolerance=1e-7)
     state = found.minimise(objective, found.start(objective, np.zeros(len(diagonal))))
     slow = plain_descent(objective, groups, 1.0 / diagonal.sum())
     assert state.status == "converged" and state.evaluations < 100
@@ -55,7 +55,7 @@ def test_the_minimum_is_that_of_plain_descent(seed):
 
 def test_what_it_stops_by_are_the_conditions_of_the_minimum():
     objective, groups, diagonal = logistic(4, SIZES)
-    found = GroupLasso(groups, diagonal, 2.0, tolerance=1e-3)
+    found = GroupLasso(groups=groups, diagonal=diagonal, scale=2.0, tolerance=1e-3)
     state = found.minimise(objective, found.start(objective, np.zeros(len(diagonal))))
     gradient = objective(state.point)[1]
     for group, (begin, end) in enumerate(zip(groups.start[:-1], groups.start[1:], strict=True)):
@@ -69,7 +69,7 @@ def test_what_it_stops_by_are_the_conditions_of_the_minimum():
 
 def test_it_says_so_where_it_has_not_converged():
     objective, groups, diagonal = logistic(0, SIZES)
-    found = GroupLasso(groups, diagonal, 1.0, max_iterations=2)
+    found = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, max_iterations=2)
     assert found.minimise(objective, found.start(objective, np.zeros(len(diagonal)))).status == "not converged"
 
     def broken(point):
@@ -82,7 +82,7 @@ def test_it_says_so_where_it_has_not_converged():
 def test_weights_of_infinite_strength_stay_zero():
     objective, groups, diagonal = logistic(1, SIZES)
     shut = Groups(groups.start, np.where(np.arange(len(SIZES)) == 3, np.inf, groups.strength))
-    found = GroupLasso(shut, diagonal, 1.0)
+    found = GroupLasso(groups=shut, diagonal=diagonal, scale=1.0)
     state = found.minimise(objective, found.start(objective, np.zeros(len(diagonal))))
     assert state.status == "converged" and not state.point[groups.start[3] : groups.start[4]].any()
     assert np.isfinite(state.value)
@@ -90,7 +90,7 @@ def test_weights_of_infinite_strength_stay_zero():
 
 def test_an_interrupted_run_goes_on_bit_for_bit(tmp_path):
     objective, groups, diagonal = logistic(2, SIZES)
-    found = GroupLasso(groups, diagonal, 1.0, tolerance=1e-6)
+    found = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, tolerance=1e-6)
     state = found.start(objective, np.zeros(len(diagonal)))
     for _ in range(4):
         state = found.step(objective, state)
@@ -108,9 +108,11 @@ def test_grown_goes_on_with_more_groups():
         value, gradient = objective(np.concatenate((point, np.zeros(len(diagonal) - few))))
         return value, gradient[:few]
 
-    part = GroupLasso(Groups(groups.start[:6], groups.strength[:5]), diagonal[:few], 1.0, tolerance=1e-7)
+    part = GroupLasso(
+        groups=Groups(groups.start[:6], groups.strength[:5]), diagonal=diagonal[:few], scale=1.0, tolerance=1e-7
+    )
     state = part.minimise(first, part.start(first, np.zeros(few)))
-    whole = GroupLasso(groups, diagonal, 1.0, tolerance=1e-7)
+    whole = GroupLasso(groups=groups, diagonal=diagonal, scale=1.0, tolerance=1e-7)
     longer = np.concatenate((state.point, np.zeros(len(diagonal) - few)))
     grown = whole.grown(state, objective(longer)[1][few:])
     assert len(grown.steps) == len(state.steps) and grown.status == "running"

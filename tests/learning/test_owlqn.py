@@ -187,7 +187,9 @@ def test_a_projected_step_that_leads_upwards_is_shortened():
     # The first weight gets no further than 0, and the way of the second leads up.
     state = optimiser.start(linear, np.array([0.1, 0.0]))
     steepest = optimiser.steepest(state.point, state.gradient)
-    found = optimiser.search(lambda w: (linear(w)[0] + abs(w[0]), slopes), state, steepest, np.array([-1.0, 1.0]), 1.0)
+    found = optimiser.search_along(
+        lambda w: (linear(w)[0] + abs(w[0]), slopes), state, steepest, np.array([-1.0, 1.0]), 1.0
+    )
     assert found is not None
     assert found[1] < state.value
     assert found[0][0] == 0.0

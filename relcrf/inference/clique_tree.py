@@ -14,6 +14,7 @@ from relcrf.graph.parts import component_of
 from relcrf.graph.scopes import Scopes
 from relcrf.inference.result import Unanswerable
 from relcrf.kernels import elimination
+from relcrf.kernels.junction_tree import Cliques
 
 UNIT = 1 << 20
 """Of the logarithms of cardinalities to base 2: whole numbers, so that sums of the same ones are the same."""
@@ -44,51 +45,41 @@ class CliqueTooLarge(Unanswerable):
 
 @dataclass(frozen=True, eq=False)
 class CliqueTree:
-    """Maximal cliques, children first, of all components that stay within the memory; the columns are those that the module
-    `relcrf.kernels.junction_tree` explains.
+    """Maximal cliques of all components that stay within the memory.
 
     Args:
         component: the lowest node of each node's component, shape (n_nodes,).
         refused: of components whose cliques need too much: why, by their lowest node. These have no cliques here.
         memory: bytes that the clique tables of one component may take.
+        trees: the cliques, children first.
     """
 
     scopes: Scopes
     component: np.ndarray
     refused: dict[int, CliqueTooLarge]
     memory: int
-    clique_start: np.ndarray
-    clique_node: np.ndarray
-    n_shared: np.ndarray
-    parent: np.ndarray
-    n_rows: np.ndarray
-    n_columns: np.ndarray
-    factor_start: np.ndarray
-    factor: np.ndarray
+    trees: Cliques
 
     @property
     def n_cliques(self) -> int:
-        return len(self.parent)
+        return len(self.trees.parent)
 
-    @cached_property
-    def cell_start(self) -> np.ndarray:
-        return offsets(self.n_rows * self.n_columns)
-
-    @cached_property
-    def message_start(self) -> np.ndarray:
-        return offsets(self.n_rows)
+    @property
+    def n_cells(self) -> int:
+        """Return the number of cells of all clique tables."""
+        return int(self.trees.cell_start[-1])
 
     @property
     def largest(self) -> int:
         """Return the number of nodes of the largest clique, at least 1."""
-        return int(np.diff(self.clique_start).max(initial=1))
+        return int(np.diff(self.trees.start).max(initial=1))
 
     @cached_property
     def needed(self) -> np.ndarray:
         """Bytes of the clique tables of each component, at its lowest node, shape (n_nodes,); inf where refused."""
-        of_clique = self.component[self.clique_node[self.clique_start[:-1]]]
+        of_clique = self.component[self.trees.node[self.trees.start[:-1]]]
         out = np.zeros(self.scopes.n_nodes)
-        np.add.at(out, of_clique, CELL * np.diff(self.cell_start))
+        np.add.at(out, of_clique, CELL * np.diff(self.trees.cell_start))
         out[list(self.refused)] = np.inf
         return out
 
@@ -96,11 +87,11 @@ class CliqueTree:
         """Raises CliqueTooLarge where a component was refused, or all together need more than the memory."""
         for error in self.refused.values():
             raise error
-        needed = CELL * int(self.cell_start[-1])
-        if needed > self.memory:
-            largest = int(np.diff(self.cell_start).argmax())
-            nodes = self.clique_node[self.clique_start[largest] : self.clique_start[largest + 1]]
-            raise _too_large(self.scopes, nodes, needed, self.memory)
+        if CELL * self.n_cells > self.memory:
+            trees = self.trees
+            largest = int(np.diff(trees.cell_start).argmax())
+            nodes = trees.node[trees.start[largest] : trees.start[largest + 1]]
+            raise _too_large(self.scopes, nodes, CELL * self.n_cells, self.memory)
 
 
 def _amount(n: int) -> str:
@@ -147,9 +138,8 @@ def clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
     def is_open() -> np.ndarray:
         return ~np.isin(component, list(refused))
 
-    if scopes.n_factors:
-        for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
-            refuse(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
+    for f in np.flatnonzero(np.add.reduceat(weight[scopes.node], scopes.start[:-1]) > limit):
+        refuse(scopes.node[scopes.start[f]], scopes.node[scopes.start[f] : scopes.start[f + 1]])
     pairs = _pairs(scopes, (scopes.cardinality > 1)[scopes.node] & is_open()[scopes.node])
     order, start, member = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.int32)
     for filling in (False, True):  # first a bound, which costs little
@@ -159,35 +149,30 @@ def clique_tree(scopes: Scopes, memory: int) -> CliqueTree:
         order, start, member, stopped = elimination.eliminate(weight, component, free, first, second, limit, filling)
         for at in stopped[stopped >= 0]:
             refuse(order[at], member[start[at] : start[at + 1]])
-    return _assemble(scopes, component, refused, memory, (order, start, member))
+    keep = ~np.isin(component[order], list(refused))
+    cliques = _assemble(scopes, *elimination.maximal_cliques(scopes.n_nodes, order, start, member, keep))
+    return CliqueTree(scopes, component, refused, memory, cliques)
 
 
 def _assemble(
     scopes: Scopes,
-    component: np.ndarray,
-    refused: dict[int, CliqueTooLarge],
-    memory: int,
-    eliminated: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> CliqueTree:
-    """The maximal cliques of the components that were not refused, and the factors of each."""
-    keep = ~np.isin(component[eliminated[0]], list(refused))
-    clique_start, clique_node, n_shared, parent, own = elimination.maximal_cliques(scopes.n_nodes, *eliminated, keep)
+    clique_start: np.ndarray,
+    clique_node: np.ndarray,
+    n_shared: np.ndarray,
+    parent: np.ndarray,
+    own: np.ndarray,
+) -> Cliques:
+    """Return maximal cliques with their tables and their factors; for the arguments see `elimination.maximal_cliques`."""
     sizes = np.diff(clique_start)
     is_shared = np.arange(len(clique_node)) - np.repeat(clique_start[:-1], sizes) < np.repeat(n_shared, sizes)
     cardinality = scopes.cardinality[clique_node].astype(np.int64)
-    n_rows = n_columns = np.empty(0, dtype=np.int64)
-    home = np.empty(0, dtype=np.int64)
-    if len(parent):
-        n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
-        n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
-    if scopes.n_factors:
-        # A factor belongs to the first clique that one of its nodes belongs to; nodes with one state count where all have.
-        of_place = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
-        home = np.minimum.reduceat(of_place, scopes.start[:-1])
-        home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)
+    n_rows = np.multiply.reduceat(np.where(is_shared, cardinality, 1), clique_start[:-1])
+    n_columns = np.multiply.reduceat(np.where(is_shared, 1, cardinality), clique_start[:-1])
+    # A factor belongs to the first clique that one of its nodes belongs to; nodes with one state count where all have.
+    of_place = np.where(scopes.cardinality[scopes.node] > 1, own[scopes.node], len(parent))
+    home = np.minimum.reduceat(of_place, scopes.start[:-1])
+    home = np.where(home == len(parent), own[scopes.node[scopes.start[:-1]]], home)
     factor = np.argsort(home, kind="stable")
     factor_start = np.searchsorted(home[factor], np.arange(len(parent) + 1))
-    return CliqueTree(
-        scopes, component, refused, memory, clique_start, clique_node, n_shared, parent, n_rows, n_columns,
-        factor_start, factor,
-    )  # fmt: skip
+    tables = n_rows, n_columns, offsets(n_rows * n_columns), offsets(n_rows)
+    return Cliques(clique_start, clique_node, n_shared, *tables, parent, factor_start, factor)

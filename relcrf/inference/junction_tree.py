@@ -39,17 +39,9 @@ class JunctionTree(AbstractInference):
         """What it costs, also where it is refused."""
         return clique_tree(self.scopes, self.memory)
 
-    @cached_property
-    def _trees(self) -> kernel.Cliques:
-        """The cliques as kernels take them."""
-        tree = self.cliques
-        tree.require_memory()
-        tables = (tree.n_rows, tree.n_columns, tree.cell_start, tree.message_start)
-        factors = (tree.factor_start, tree.factor)
-        return kernel.Cliques(tree.clique_start, tree.clique_node, tree.n_shared, *tables, tree.parent, *factors)
-
     def _up(self, potentials: Potentials, *, maximum: bool) -> tuple[float, np.ndarray, np.ndarray]:
-        total, table, message = kernel.up(self._trees, self.scopes.kernel_factors, *potentials, maximum)
+        self.cliques.require_memory()
+        total, table, message = kernel.up(self.cliques.trees, self.scopes.kernel_factors, *potentials, maximum)
         return float(total), table, message
 
     def marginals(self, potentials: Potentials) -> Marginals:
@@ -57,12 +49,12 @@ class JunctionTree(AbstractInference):
         value = 0.0 if log_partition > -np.inf else np.nan
         nodes, factors = np.full(len(potentials.nodes), value), np.full(len(potentials.factors), value)
         if log_partition > -np.inf:
-            kernel.down(self._trees, self.scopes.kernel_factors, table, message, nodes, factors)
+            kernel.down(self.cliques.trees, self.scopes.kernel_factors, table, message, nodes, factors)
         return Marginals(log_partition, nodes, factors, Verdict("exact"))
 
     def map_states(self, potentials: Potentials) -> MapStates:
         score, table, _ = self._up(potentials, maximum=True)
-        states = kernel.best_states(self._trees, self.scopes.cardinality, table)
+        states = kernel.best_states(self.cliques.trees, self.scopes.cardinality, table)
         return MapStates(score, states, score, Verdict("exact"))
 
     def sample(self, potentials: Potentials, n: int, seed: int) -> np.ndarray:
@@ -81,5 +73,5 @@ class JunctionTree(AbstractInference):
         for first in range(0, n, step):
             some = out[first : first + step]
             uniform = rng.random((len(some), n_cliques))
-            kernel.draw(self._trees, self.scopes.cardinality, table, message, uniform, some)
+            kernel.draw(self.cliques.trees, self.scopes.cardinality, table, message, uniform, some)
         return out

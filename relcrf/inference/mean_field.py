@@ -11,21 +11,19 @@ from functools import cached_property
 
 import numpy as np
 
-from relcrf.columns.offsets import offsets
+from relcrf.columns.offsets import entries_of_runs, offsets
 from relcrf.graph.scopes import Potentials, Scopes
 from relcrf.inference.ascent import alone, find_possible
-from relcrf.inference.forest import ForestInference
+from relcrf.inference.clique_tree import CliqueTooLarge
 from relcrf.inference.iteration import iterate
-from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Verdict, silent
+from relcrf.inference.junction_tree import JunctionTree
+from relcrf.inference.result import AbstractInference, MapStates, Marginals, Observer, Unanswerable, Verdict, silent
 from relcrf.kernels import mean_field as kernel
 from relcrf.kernels.factors import most_nodes
 from relcrf.kernels.mean_field import Parts
 
 SMALL = 1 << 12
-"""Joint states up to which a block is enumerated even where its factors form a forest: that costs less than a call."""
-
-LIMIT = 1 << 16
-"""Joint states up to which a block is enumerated where they do not: a hundredth of a second each time."""
+"""Joint states up to which a block is enumerated: that costs less than a junction tree."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,8 +41,7 @@ class MeanField(AbstractInference):
 
     Args:
         blocks: the block of each node, shape (n_nodes,), integers; None makes each node its own. They are updated in
-            ascending order. A block is treated exactly: by enumeration up to `SMALL` joint states, where its factors
-            form a forest by that, and else by enumeration up to `LIMIT`.
+            ascending order. A block is treated exactly: by enumeration up to `SMALL` joint states, and else by a junction tree.
         schedule: `sequential`, each block from the newest distributions of the others, or `parallel`, all blocks from
             those of the sweep before.
         tolerance: change of a probability at which it stops.
@@ -53,7 +50,7 @@ class MeanField(AbstractInference):
         seed: of these.
 
     Raises:
-        ValueError: at the first call, for a block that is too large and no forest, and for an unknown schedule.
+        ValueError: at the first call, for a block whose cliques are too large, and for an unknown schedule.
     """
 
     scopes: Scopes
@@ -139,7 +136,7 @@ class MeanField(AbstractInference):
             place_start=place_start,
             place=place,
             stride=tables.stride,
-            diagonal=np.add.reduceat(tables.stride, place_start[:-1]) if len(factor) else np.empty(0, dtype=np.int64),
+            diagonal=np.add.reduceat(tables.stride, place_start[:-1]),
             table_start=np.where(tables.arity > 1, behind, scopes.state_start[first_node]),
             part_of=part_of,
             stride_of=stride_of,
@@ -149,37 +146,24 @@ class MeanField(AbstractInference):
     def _size(self) -> int:
         """Length of `q`: states of all nodes, and cells of all parts of more than one."""
         parts = self._parts
-        sizes = (
-            np.multiply.reduceat(
-                self.scopes.cardinality[self.scopes.node[parts.place]].astype(np.int64), parts.place_start[:-1]
-            )
-            if len(parts.factor)
-            else np.empty(0, dtype=np.int64)
-        )
+        cardinality = self.scopes.cardinality[self.scopes.node[parts.place]].astype(np.int64)
+        sizes = np.multiply.reduceat(cardinality, parts.place_start[:-1])
         return int(self.scopes.state_start[-1] + sizes[np.diff(parts.place_start) > 1].sum())
 
     @cached_property
-    def _runs(self) -> list[_Forest | tuple[int, int]]:
-        """Blocks in order: ranges of blocks to enumerate, and forests between them."""
+    def _runs(self) -> list[_LargeBlock | tuple[int, int]]:
+        """Return the blocks in order: ranges of blocks to enumerate, and large ones between them."""
         parts = self._parts
         n_blocks = len(parts.block_start) - 1
         logs = np.log(self.scopes.cardinality[parts.block_node].astype(np.float64))
         totals = np.concatenate(([0.0], np.cumsum(logs)))
         size = np.exp(np.minimum(totals[parts.block_start[1:]] - totals[parts.block_start[:-1]], 100.0))
-        runs: list[_Forest | tuple[int, int]] = []
+        runs: list[_LargeBlock | tuple[int, int]] = []
         first = 0
         for block in np.flatnonzero(size > SMALL + 0.5):
-            forest = _Forest.of(self, int(block))
-            if forest is None and size[block] > LIMIT + 0.5:
-                n_nodes = int(parts.block_start[block + 1] - parts.block_start[block])
-                name = block if self.blocks is None else np.unique(self.blocks)[block]
-                raise ValueError(
-                    f"block {name} of {n_nodes} nodes has more than {LIMIT} joint states, and its factors form no forest"
-                )
-            if forest is not None:
-                runs += [(first, int(block)), forest]
-                first = int(block) + 1
-        return [run for run in (*runs, (first, n_blocks)) if isinstance(run, _Forest) or run[0] < run[1]]
+            runs += [(first, int(block)), _LargeBlock.of(self, int(block))]
+            first = int(block) + 1
+        return [run for run in (*runs, (first, n_blocks)) if isinstance(run, _LargeBlock) or run[0] < run[1]]
 
 
 class _Ascent:
@@ -209,7 +193,7 @@ class _Ascent:
                 new = self.q.copy()
                 for run in method._runs:
                     seen = self.q if parallel else new
-                    if isinstance(run, _Forest):
+                    if isinstance(run, _LargeBlock):
                         run.update(self, seen, hard, new)
                     else:
                         arrays = (
@@ -245,49 +229,40 @@ class _Ascent:
 
 
 @dataclass(frozen=True, eq=False)
-class _Forest:
-    """A block whose factors form a forest.
+class _LargeBlock:
+    """A block whose joint distribution is inferred by a junction tree.
 
     Args:
-        states: where the block's nodes have their states in `q`, flat.
-        cells: where its parts of two nodes have their cells in `q`; edge_cells: and in the forest's tables.
+        states: where the block's nodes have their states in `q`, flat. cells: where its parts of several nodes have their cells.
     """
 
     block: int
-    inference: ForestInference
+    inference: JunctionTree
     states: np.ndarray
     cells: np.ndarray
-    edge_cells: np.ndarray
 
     @classmethod
-    def of(cls, method: MeanField, block: int) -> _Forest | None:
-        """None where a factor has more than two nodes in the block, or the pairs have a cycle."""
+    def of(cls, method: MeanField, block: int) -> _LargeBlock:
+        """
+        Raises:
+            ValueError: where the block's cliques are too large.
+        """
         parts, scopes = method._parts, method.scopes
         nodes = parts.block_node[parts.block_start[block] : parts.block_start[block + 1]]
         mine = parts.block_part[parts.block_part_start[block] : parts.block_part_start[block + 1]]
-        arity = parts.place_start[mine + 1] - parts.place_start[mine]
-        if (arity > 2).any():
-            return None
-        mine = mine[arity == 2]
-        place = parts.place_start[mine, None] + np.arange(2)
-        local = np.searchsorted(nodes, scopes.node[parts.place[place]])
-        edges, edge = np.unique(np.sort(local, axis=1), axis=0, return_inverse=True)
-        cardinality = scopes.cardinality[nodes]
-        edge_scopes = Scopes(cardinality, 2 * np.arange(len(edges) + 1), edges.astype(np.int32).ravel())
-        inference = ForestInference(edge_scopes)
+        arity = np.diff(parts.place_start)[mine]
+        mine, arity = mine[arity > 1], arity[arity > 1]
+        places = parts.place[entries_of_runs(parts.place_start, mine)]
+        inside = Scopes(scopes.cardinality[nodes], offsets(arity), np.searchsorted(nodes, scopes.node[places]))
+        inference = JunctionTree(inside)
         try:
-            inference.map_states(
-                Potentials(np.zeros(int(cardinality.sum())), np.zeros(int(edge_scopes.table_start[-1])))
-            )
-        except ValueError:
-            return None
-        cells, edge_cells = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
-        for part, (i, j), e in zip(mine, local, edge.ravel(), strict=True):
-            table = np.arange(int(cardinality[i]) * int(cardinality[j])).reshape(cardinality[i], cardinality[j])
-            cells.append(parts.table_start[part] + (table if i < j else table.T).ravel())
-            edge_cells.append(edge_scopes.table_start[e] + np.arange(table.size))
-        states = np.concatenate([np.arange(scopes.state_start[v], scopes.state_start[v + 1]) for v in nodes])
-        return cls(block, inference, states, np.concatenate(cells), np.concatenate(edge_cells))
+            inference.cliques.require_memory()
+        except CliqueTooLarge as error:
+            name = block if method.blocks is None else np.unique(method.blocks)[block]
+            raise Unanswerable(f"block {name} of {len(nodes)} nodes is too large: {error}") from None
+        sizes = np.diff(inside.table_start)
+        cells = np.repeat(parts.table_start[mine] - inside.table_start[:-1], sizes) + np.arange(sizes.sum())
+        return cls(block, inference, entries_of_runs(scopes.state_start, nodes), cells)
 
     def update(self, ascent: _Ascent, seen: np.ndarray, hard: bool, out: np.ndarray) -> None:
         """The block's new distribution; a best state of it where `hard`, or where every one breaks a rule."""
@@ -296,8 +271,7 @@ class _Forest:
         arrays = (method.scopes.kernel_factors, method._parts, potentials.nodes, potentials.factors)
         scratch = np.empty((2, most_nodes(method.scopes.kernel_factors)), dtype=np.int64)
         kernel.fields(*arrays, self.block, seen, *scratch, field, broken)
-        rules = self._tables(broken)
-        given = self._tables(field)
+        rules, given = (Potentials(flat[self.states], flat[self.cells]) for flat in (broken, field))
         given.nodes[rules.nodes > 0.0] = -np.inf
         given.factors[rules.factors > 0.0] = -np.inf
         best = self.inference.map_states(given)
@@ -305,22 +279,17 @@ class _Forest:
             if best.score == -np.inf:
                 best = self.inference.map_states(Potentials(-rules.nodes, -rules.factors))
             scopes = self.inference.scopes
-            nodes, edges = np.zeros(len(given.nodes)), np.zeros(len(given.factors))
+            nodes, tables = np.zeros(len(given.nodes)), np.zeros(len(given.factors))
             nodes[scopes.state_start[:-1] + best.states] = 1.0
-            edges[scopes.cells(best.states)] = 1.0
+            tables[scopes.cells(best.states)] = 1.0
             entropy = 0.0
         else:
             found = self.inference.marginals(given)
-            nodes, edges = found.nodes, found.factors
-            energy = sum(float(p[p > 0.0] @ t[p > 0.0]) for p, t in ((nodes, given.nodes), (edges, given.factors)))
+            nodes, tables = found.nodes, found.factors
+            energy = sum(float(p[p > 0.0] @ t[p > 0.0]) for p, t in ((nodes, given.nodes), (tables, given.factors)))
             entropy = found.log_partition - energy
-        out[self.states], out[self.cells] = nodes, edges[self.edge_cells]
+        out[self.states], out[self.cells] = nodes, tables
         ascent.entropy[self.block] = entropy
-
-    def _tables(self, flat: np.ndarray) -> Potentials:
-        """What stands in an array of the shape of `q` for this block; parallel parts add up."""
-        edges = np.bincount(self.edge_cells, flat[self.cells], int(self.inference.scopes.table_start[-1]))
-        return Potentials(flat[self.states], edges)
 
 
 def _starts(group: np.ndarray, n_groups: int) -> np.ndarray:
@@ -330,8 +299,6 @@ def _starts(group: np.ndarray, n_groups: int) -> np.ndarray:
 
 def _softmax(scopes: Scopes, values: np.ndarray) -> np.ndarray:
     """Each node's distribution by flat log potentials; uniform where it has no possible state."""
-    if not len(values):
-        return values
     top = np.maximum.reduceat(values, scopes.state_start[:-1])
     with np.errstate(invalid="ignore"):
         p = np.exp(values - np.repeat(top, scopes.cardinality))

@@ -31,17 +31,27 @@ def alone(scopes: Scopes, potentials: Potentials, rng: np.random.Generator | Non
     A draw takes log odds for no more than `MOST_ODDS`, so that several of them are far apart.
     """
     scores = potentials.nodes
-    if rng is not None and len(scores):
+    if rng is not None:
         top = np.repeat(np.maximum.reduceat(scores, scopes.state_start[:-1]), scopes.cardinality)
         below = np.where(np.isneginf(scores), 0.0, scores - np.maximum(top, -1e300))
         lowest = np.minimum.reduceat(below, scopes.state_start[:-1])
         scale = MOST_ODDS / np.maximum(MOST_ODDS, -lowest)
         scores = np.where(np.isneginf(scores), scores, below * np.repeat(scale, scopes.cardinality))
         scores = scores + rng.gumbel(size=len(scores))  # the best of these is a draw (Gumbel 1954)
-    states = np.empty(scopes.n_nodes, dtype=np.int32)
-    for k in np.unique(scopes.cardinality):
-        nodes = np.flatnonzero(scopes.cardinality == k)
-        states[nodes] = scores[scopes.state_start[nodes, None] + np.arange(k)].argmax(axis=1)
+    return modes(scores, scopes.state_start)
+
+
+def modes(values: np.ndarray, state_start: np.ndarray) -> np.ndarray:
+    """Return the state of the largest value of each node, the first of equals, shape (n_nodes,), int32.
+
+    Args:
+        values: flat over the nodes' states, which begin at `state_start`, shape (n_nodes + 1,).
+    """
+    sizes = np.diff(state_start)
+    states = np.empty(len(sizes), dtype=np.int32)
+    for k in np.unique(sizes):
+        alike = np.flatnonzero(sizes == k)
+        states[alike] = values[state_start[alike, None] + np.arange(k)].argmax(axis=1)
     return states
 
 

@@ -132,13 +132,17 @@ class BeliefPropagation(AbstractInference):
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
         enough = self._enough(potentials)
         linear = self._trees is None and self._is_narrow(potentials)
-        if linear and self.schedule == "flooding":
-            message, verdict = self._flood_lanes(potentials, maximum, enough)
+        in_lanes = (
+            linear and self.schedule == "flooding"
+        )  # then only the factors that are no pairs have tables of numbers
+        numbers = bool((self.scopes.arity > 2).any()) if in_lanes else not maximum or linear
+        tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, numbers)
+        state = self._open(tables)
+        if self.schedule == "flooding":
+            verdict = self._flood(tables, state, potentials, enough)
         else:
-            tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, not maximum or linear)
-            state = self._open(tables)
             verdict = self._iterate(self._step(tables, state, enough), enough)
-            message = np.log(state.message) if linear else state.message
+        message = np.log(state.message) if linear else state.message
         tables = self._tables(Potentials(potentials.nodes, logs), maximum, log=True, numbers=False)
         state = MessageState(message, np.empty(len(potentials.nodes)), np.empty(len(potentials.nodes), dtype=np.int64))
         schedules.open_products(net, tables, state)
@@ -161,24 +165,21 @@ class BeliefPropagation(AbstractInference):
     def _is_narrow(self, potentials: Potentials) -> bool:
         """Whether all that can meet in a node fits in the range of float64, so that messages can be numbers."""
         scopes = self.scopes
-        if not scopes.n_nodes:
-            return True
         top = np.maximum.reduceat(potentials.nodes, scopes.state_start[:-1])
         if np.isneginf(top).any() or np.isneginf(potentials.factors).any():
             return False
         low = np.where(np.isneginf(potentials.nodes), np.inf, potentials.nodes)
         spread = top - np.minimum.reduceat(low, scopes.state_start[:-1])
-        if scopes.n_factors:
-            begin = scopes.table_start[:-1]
-            of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
-            of_factor[scopes.is_agreement] = np.abs(potentials.factors[begin[scopes.is_agreement]])
-            spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
+        begin = scopes.table_start[:-1]
+        of_factor = np.maximum.reduceat(potentials.factors, begin) - np.minimum.reduceat(potentials.factors, begin)
+        of_factor[scopes.is_agreement] = np.abs(potentials.factors[begin[scopes.is_agreement]])
+        spread += np.bincount(scopes.node, np.repeat(of_factor, scopes.arity), scopes.n_nodes)
         return bool((spread <= RANGE).all())
 
     def _tables(self, potentials: Potentials, maximum: bool, log: bool, numbers: bool) -> MessageTables:
         scopes, damping = self.scopes, float(self.damping)
         values = np.empty(0)
-        if numbers and scopes.n_factors:
+        if numbers:
             top = np.maximum.reduceat(potentials.factors, scopes.table_start[:-1])
             values = np.exp(
                 potentials.factors - np.repeat(np.where(top > -np.inf, top, 0.0), np.diff(scopes.table_start))
@@ -189,8 +190,6 @@ class BeliefPropagation(AbstractInference):
 
     def _numbers(self, potentials: Potentials) -> np.ndarray:
         """Potentials of nodes as numbers, the largest of each node 1."""
-        if not self.scopes.n_nodes:
-            return np.empty(0)
         top = np.maximum.reduceat(potentials.nodes, self.scopes.state_start[:-1])
         return np.asarray(np.exp(potentials.nodes - np.repeat(top, self.scopes.cardinality)))
 
@@ -205,8 +204,6 @@ class BeliefPropagation(AbstractInference):
 
     def _step(self, tables: MessageTables, state: MessageState, enough: float) -> Step:
         net = self._network
-        if self.schedule == "flooding":
-            return self._flooding(tables, state)
         if self.schedule == "sequential":
             visited = 0
 
@@ -232,52 +229,39 @@ class BeliefPropagation(AbstractInference):
 
         return commit
 
-    def _flooding(self, tables: MessageTables, state: MessageState) -> Step:
-        net, every = self._network, np.arange(self.scopes.n_factors)
-
-        def flood(rounds: int) -> float:
-            change = 0.0
-            for _ in range(rounds):
-                following = np.where(tables.nodes == -np.inf, 0.0, tables.nodes)
-                barred = (tables.nodes == -np.inf).astype(np.int64)
-                change = schedules.flood(net, tables, state, self._work, every, following, barred)
-                state.product[:], state.barred[:] = following, barred
-            return float(change)
-
-        return flood
-
-    def _flood_lanes(self, potentials: Potentials, maximum: bool, enough: float) -> tuple[np.ndarray, Verdict]:
-        """Flooding in numbers: pairs many at a time, and all other factors one by one."""
-        net, scopes, keep = self._network, self.scopes, float(self.damping)
-        others = np.flatnonzero(scopes.arity > 2)
-        tables = self._tables(potentials, maximum, log=False, numbers=len(others) > 0)
-        state = self._open(tables)
-        widest = np.ones(int(scopes.cardinality.max(initial=1)))
-        nodes = np.concatenate((tables.nodes, widest))
+    def _flood(self, tables: MessageTables, state: MessageState, potentials: Potentials, enough: float) -> Verdict:
+        """Flood: with numbers pairs many at a time, all else one by one."""
+        net, scopes = self._network, self.scopes
+        shapes = (
+            [] if tables.log else [(lanes, lanes.tables(scopes, potentials), lanes.open()) for lanes in self._lanes]
+        )
+        others = np.flatnonzero(scopes.arity > (0 if tables.log else 2))
+        impossible, widest = np.isneginf(tables.nodes), np.ones(int(scopes.cardinality.max(initial=1)))
+        nodes = np.concatenate((np.where(impossible, 0.0, tables.nodes), widest))
         product, following = nodes.copy(), np.empty_like(nodes)
-        shapes = [(lanes, lanes.tables(scopes, potentials), lanes.open()) for lanes in self._lanes]
+        barred, barred_next = impossible.astype(np.int64), np.empty(len(impossible), dtype=np.int64)
 
         def flood(rounds: int) -> float:
-            nonlocal product, following
+            nonlocal product, following, barred, barred_next
             change = 0.0
             for _ in range(rounds):
-                following[:] = nodes
+                following[:], barred_next[:] = nodes, impossible
                 most = 1.0
                 for lanes, numbers, message in shapes:
-                    most = max(most, lanes.flood(numbers, message, product, following, maximum, keep))
+                    most = max(most, lanes.flood(numbers, message, product, following, tables.maximum, tables.damping))
                 change = float(np.log(most))
                 if len(others):
-                    now = MessageState(state.message, product, state.barred)
-                    change = max(change, schedules.flood(net, tables, now, self._work, others, following, state.barred))
-                product, following = following, product
+                    now = MessageState(state.message, product, barred)
+                    found = schedules.flood(net, tables, now, self._work, others, following, barred_next)
+                    change = float(np.maximum(change, found))
+                product, following, barred, barred_next = following, product, barred_next, barred
             return change
 
         verdict = self._iterate(flood, enough)
-        message = np.log(state.message)
         for lanes, _, found in shapes:
             begin = net.message_start[scopes.start[lanes.factors], None]
-            message[begin + np.arange(lanes.first + lanes.second)] = np.log(lanes.by_pair(found))
-        return message, verdict
+            state.message[begin + np.arange(lanes.first + lanes.second)] = lanes.by_pair(found)
+        return verdict
 
     def _reweighted(self, potentials: Potentials, state: MessageState) -> Potentials:
         """The same scores, as potentials that take part in each forest: nodes wholly, each pair as often as it appears."""

@@ -94,9 +94,6 @@ class DualDecomposition(AbstractInference):
         scopes, order = self.scopes, _breadth_first(self.scopes)[::-1].copy()
         sizes = scopes.cardinality[scopes.node].astype(np.int64)
         message_start = offsets(sizes)
-        if not scopes.n_factors:
-            none = np.empty(0, dtype=bool)
-            return order, none, none, message_start
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         rank = rank[scopes.node]

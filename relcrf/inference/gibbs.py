@@ -133,7 +133,7 @@ class Gibbs(AbstractInference):
         return MapStates(max(run.best_scores), run.best_states, np.inf, verdict)
 
     def _nodewise(self, worst: np.ufunc, values: np.ndarray) -> np.ndarray:
-        return np.asarray(worst.reduceat(values, self.scopes.state_start[:-1])) if len(values) else values
+        return np.asarray(worst.reduceat(values, self.scopes.state_start[:-1]))
 
     @cached_property
     def _sets(self) -> Sets:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
@@ -16,32 +16,37 @@ from relcrf.kernels.threads import frozen
 from relcrf.learning.likelihood import curvature
 
 
+@dataclass(frozen=True, eq=False)
 class AbstractCandidateObjective(ABC):
     """A function of the weights of the base, and after these of the weights of each chosen candidate in turn.
 
     Args:
         base: the graph of all that is no candidate.
+        states: labels of its nodes, shape (n_nodes,); -1 where there is none.
         spaces: of the candidates; the variables of their sides are numbered as the objective needs it.
         chosen: the candidates that are in the model.
+        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
     """
 
     exact_gradient: ClassVar[bool] = True
     """Whether the gradient is the derivative of the value, as line searches need it."""
     base: ReducedGraph
-    spaces: Sequence[Space]
+    states: np.ndarray
+    spaces: tuple[Space, ...]
     chosen: CandidateSet
+    trained: np.ndarray
 
-    @abstractmethod
     def with_candidates(self, chosen: CandidateSet) -> Self:
         """Return the objective with other candidates in the model."""
+        return replace(self, chosen=chosen)
 
-    @abstractmethod
     def trained_on(self, nodes: np.ndarray) -> Self:
         """Return the objective of the labels of some nodes, shape (n_nodes,), bool."""
+        return replace(self, trained=nodes)
 
-    @abstractmethod
     def held_out(self) -> Self | None:
         """Return the same objective of the labels that are not trained on; None where all are."""
+        return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
 
     @abstractmethod
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
@@ -70,15 +75,16 @@ class AbstractCandidateObjective(ABC):
 
 
 def label_residual(
-    base: ReducedGraph, scores: np.ndarray, at_label: np.ndarray, trained: np.ndarray
+    base: ReducedGraph, scores: np.ndarray, states: np.ndarray, trained: np.ndarray
 ) -> tuple[float, np.ndarray]:
     """Return minus the log-probability of labels, and each state's probability less 1 at the label; both of trained nodes.
 
     Args:
         scores: log potentials of the nodes' states, flat; overwritten by what is returned.
-        at_label: the index of each node's label there, shape (n_nodes,).
+        states: the nodes' labels, shape (n_nodes,).
         trained: shape (n_nodes,), bool; the residuals of other nodes are 0.
     """
+    at_label = base.state_start[:-1] + states
     of_label, log_partition = scores[at_label], np.empty(base.n_nodes)
     conditionals.normalise(frozen(base.state_start, np.int64), scores, log_partition)
     losses = log_partition - of_label

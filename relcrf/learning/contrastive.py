@@ -10,7 +10,7 @@ Induction for Efficient Structure Learning of Conditional Random Fields (2014), 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
@@ -43,23 +43,11 @@ class ContrastiveDivergence(AbstractLiteralObjective):
 
     Args:
         base: the graph of the free variables, of all that is no candidate; factors over two of them at most.
-        states: labels, shape (n_nodes,); -1 where there is none.
-        literals: of the spaces.
-        chosen: what of the spaces is in the model.
-        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
-        observed: flat tables with 1.0 at the labels, and the same for all states where there is none.
         regions: the nodes that are updated at once, in the order of their updates. everywhere: all of them as one region.
         steps: how often all are updated, 1 or more.
     """
 
     exact_gradient: ClassVar[bool] = False
-    base: ReducedGraph
-    states: np.ndarray
-    literals: Literals
-    chosen: CandidateSet
-    trained: np.ndarray
-    observed: np.ndarray
-    holds: np.ndarray
     regions: tuple[Region, ...]
     everywhere: Region
     steps: int = 1
@@ -88,17 +76,8 @@ class ContrastiveDivergence(AbstractLiteralObjective):
         observed = np.repeat(np.where(labelled, 0.0, 1.0 / base.cardinality), base.cardinality)
         observed[base.state_start[:-1][labelled] + states[labelled]] = 1.0
         holds = literals.expectations(observed)
-        chosen = CandidateSet.none()
-        return cls(base, states, literals, chosen, trained, observed, holds, regions, everywhere, steps)
-
-    def with_candidates(self, chosen: CandidateSet) -> ContrastiveDivergence:
-        return replace(self, chosen=chosen)
-
-    def trained_on(self, nodes: np.ndarray) -> ContrastiveDivergence:
-        return replace(self, trained=nodes)
-
-    def held_out(self) -> ContrastiveDivergence | None:
-        return None if self.trained[self.states >= 0].all() else self.trained_on(~self.trained)
+        model = base, states, literals.spaces, CandidateSet.none(), trained, literals, observed, holds
+        return cls(*model, regions, everywhere, steps)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, before, after = self.contrast(point)

@@ -142,7 +142,7 @@ class CellConditionals(AbstractConditionals):
         for pairs, cells, shape in edges.parts():
             tables_here = frozen(tables[cells].reshape(shape), np.float64)
             edge_tables.add_tables(pairs, self.states, self._state_start, tables_here, out)
-        return label_residual(self.base, out, self._state_start[:-1] + self.states, self.trained)
+        return label_residual(self.base, out, self.states, self.trained)
 
     def _collected(self, edges: EdgeTables, residual: np.ndarray) -> np.ndarray:
         out = np.empty(int(edges.table_start[-1]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -124,36 +123,29 @@ class EdgeRows:
             [2 + sum(len(side.truth) for side in space.sides) for space in self.edges.spaces]
         )
 
-    def _parts(self) -> Iterator[tuple[np.ndarray, tuple[int, int, int], np.ndarray, np.ndarray]]:
-        """Of each space with edges: the places of their entries in flat tables, the tables' shape, and the rows that the second
-        end's states select, and the first's."""
-        chosen = self.edges.chosen
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """Return where each entry of flat tables is in flat rows, first as the second end's states select it, then as the
+        first's; shape (2, n_entries)."""
+        out = np.empty((2, int(self.edges.table_start[-1])), dtype=np.int64)
         for number, space in enumerate(self.edges.spaces):
-            places = chosen.places(number)
-            if len(places):
-                n_first, n_second = (len(side.truth) for side in space.sides)
-                first = self.start[places, None] + 1
-                cells = self.edges.table_start[places, None] + np.arange(n_first * n_second)
-                second = first + n_second + 1
-                yield cells, (len(places), n_first, n_second), first + np.arange(n_second), second + np.arange(n_first)
+            places = self.edges.chosen.places(number)
+            first, second = np.indices([len(side.truth) for side in space.sides]).reshape(2, -1)
+            entries = self.edges.table_start[places, None] + np.arange(len(first))
+            row = self.start[places, None] + 1
+            out[0, entries] = (row + second) * self.width + first
+            out[1, entries] = (row + len(space.second.truth) + 1 + first) * self.width + second
+        return out
 
     def rows(self, tables: np.ndarray) -> np.ndarray:
-        """From flat tables, flat."""
-        flat = edge_columns.aligned(int(self.start[-1]) * self.width)
-        out = flat.reshape(-1, self.width)
-        for cells, (n, n_first, n_second), by_second, by_first in self._parts():
-            part = tables[cells].reshape(n, n_first, n_second)
-            out[by_second, :n_first] = part.transpose(0, 2, 1)
-            out[by_first, :n_second] = part
-        return flat
+        """Return the flat rows of flat tables."""
+        out = edge_columns.aligned(int(self.start[-1]) * self.width)
+        out[self._places] = tables
+        return out
 
     def tables(self, rows: np.ndarray) -> np.ndarray:
-        """The adjoint of `rows`."""
-        out, rows = np.empty(int(self.edges.table_start[-1])), rows.reshape(-1, self.width)
-        for cells, (_, n_first, n_second), by_second, by_first in self._parts():
-            part = rows[by_second, :n_first].transpose(0, 2, 1) + rows[by_first, :n_second]
-            out[cells] = part.reshape(cells.shape)
-        return out
+        """Return the adjoint of `rows`."""
+        return np.asarray(rows[self._places].sum(axis=0))
 
     def incidence(self, n_columns: int) -> Incidence:
         """The edges of each column."""

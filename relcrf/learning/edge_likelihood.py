@@ -29,16 +29,11 @@ class EdgeLikelihood(AbstractCandidateObjective):
 
     Args:
         base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
-        states: the labels of its nodes, shape (n_nodes,), int16.
         spaces: of candidate edges; their sides have nodes as variables.
-        chosen: edges that are in the model.
         conditionals: of the nodes. counts: of the joint states of each space's edges.
     """
 
-    base: ReducedGraph
-    states: np.ndarray
     spaces: tuple[PairSpace, ...]
-    chosen: CandidateSet
     conditionals: AbstractConditionals
     counts: tuple[EdgeCounts, ...]
 
@@ -64,23 +59,12 @@ class EdgeLikelihood(AbstractCandidateObjective):
         if columns is not None:
             conditionals = ColumnConditionals(base, columns, ColumnBase.of(base, columns), states, every)
         counts = tuple(EdgeCounts(space, states, every) for space in placed)
-        return cls(base, states, placed, CandidateSet.none(), conditionals, counts)
-
-    @property
-    def trained(self) -> np.ndarray:
-        """Return which nodes' labels are learned from, shape (n_nodes,), bool; the others are neighbours only."""
-        return self.conditionals.trained
-
-    def with_candidates(self, chosen: CandidateSet) -> EdgeLikelihood:
-        return replace(self, chosen=chosen)
+        return cls(base, states, placed, CandidateSet.none(), every, conditionals, counts)
 
     def trained_on(self, nodes: np.ndarray) -> EdgeLikelihood:
         trained = frozen(nodes, bool)
         counts = tuple(replace(counts, counted=trained) for counts in self.counts)
-        return replace(self, conditionals=self.conditionals.trained_on(trained), counts=counts)
-
-    def held_out(self) -> EdgeLikelihood | None:
-        return None if self.trained.all() else self.trained_on(~self.trained)
+        return replace(self, trained=trained, conditionals=self.conditionals.trained_on(trained), counts=counts)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         if not np.isfinite(point).all():

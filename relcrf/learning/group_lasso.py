@@ -54,7 +54,7 @@ class Groups:
 
     def totals(self, values: np.ndarray) -> np.ndarray:
         """Sums over the weights of each group, shape (n_groups,)."""
-        return np.asarray(np.add.reduceat(values, self.start[:-1])) if len(self.sizes) else np.empty(0)
+        return np.asarray(np.add.reduceat(values, self.start[:-1]))
 
     def norms(self, values: np.ndarray) -> np.ndarray:
         """Euclidean norms of the values of each group, shape (n_groups,)."""

@@ -7,7 +7,7 @@ from its neighbours' labels is its local conditional (Lao & Zhu 2014, equations 
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -29,20 +29,19 @@ class NodeTables:
     tables: np.ndarray
 
 
+@dataclass(frozen=True, eq=False)
 class AbstractLiteralObjective(AbstractCandidateObjective):
     """An objective whose candidates are conjunctions of literals, with a number for each literal.
 
     Args:
         literals: of the spaces.
+        observed: flat node tables with 1.0 at the labels; where there is no label, the same for all states.
         holds: of each literal of each variable whether it holds in the data, 0.0 or 1.0, shape (literals.size,).
     """
 
     literals: Literals
+    observed: np.ndarray
     holds: np.ndarray
-
-    @property
-    def spaces(self) -> tuple[Space, ...]:  # type: ignore[override]
-        return self.literals.spaces
 
     @cached_property
     def active(self) -> ActiveCandidates:
@@ -74,22 +73,9 @@ class InducedLikelihood(AbstractLiteralObjective):
 
     Args:
         base: each variable with its factors at its neighbours' labels (`blanket_graph`), of all that is no candidate.
-        observed: flat tables of its nodes, 1.0 at the label and 0.0 elsewhere.
-        literals: of the spaces.
-        chosen: what of the spaces is in the model.
-        trained: nodes whose labels are learned from, shape (n_nodes,), bool; the others are neighbours only.
         holds: literals of variables without a label count as their expectations: such variables are neighbours of candidates,
             and no more.
-        at_label: the index of each node's label in flat tables, shape (n_nodes,).
     """
-
-    base: ReducedGraph
-    observed: np.ndarray
-    literals: Literals
-    chosen: CandidateSet
-    trained: np.ndarray
-    holds: np.ndarray
-    at_label: np.ndarray
 
     @classmethod
     def of(
@@ -106,22 +92,14 @@ class InducedLikelihood(AbstractLiteralObjective):
             spaces: over variables that are nodes, or outside.
             outside: variables without a label, and their probabilities.
         """
-        observed, at_label = np.zeros(int(base.state_start[-1])), base.state_start[:-1] + states
-        observed[at_label] = 1.0
+        observed = np.zeros(int(base.state_start[-1]))
+        observed[base.state_start[:-1] + states] = 1.0
         literals = Literals.of(base, spaces, np.empty(0, dtype=np.int64) if outside is None else outside.variables)
         holds = literals.expectations(observed)
         if outside is not None:
             holds = holds + literals.expectations_outside(outside.state_start, outside.tables)
-        return cls(base, observed, literals, CandidateSet.none(), np.ones(base.n_nodes, dtype=bool), holds, at_label)
-
-    def with_candidates(self, chosen: CandidateSet) -> InducedLikelihood:
-        return replace(self, chosen=chosen)
-
-    def trained_on(self, nodes: np.ndarray) -> InducedLikelihood:
-        return replace(self, trained=nodes)
-
-    def held_out(self) -> InducedLikelihood | None:
-        return None if self.trained.all() else self.trained_on(~self.trained)
+        trained = np.ones(base.n_nodes, dtype=bool)
+        return cls(base, states, literals.spaces, CandidateSet.none(), trained, literals, observed, holds)
 
     def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
         value, residual = self.residual(point)
@@ -142,4 +120,4 @@ class InducedLikelihood(AbstractLiteralObjective):
         scores = np.zeros(self.literals.size)
         self.active.add_scores(point[self.n_base :], self.holds, scores)
         self.literals.add(scores, tables)
-        return label_residual(self.base, tables, self.at_label, self.trained)
+        return label_residual(self.base, tables, self.states, self.trained)

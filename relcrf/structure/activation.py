@@ -6,6 +6,7 @@ Source: Chaabene & Huang: edge grafting, best choice with a reservoir, first hit
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,15 +57,11 @@ class Top(AbstractActivation):
     least: float = 1.0
 
     def choose(self, tests: CandidateTests, queue: EdgeQueue) -> Activated:
-        best, ratios, n_tests = np.empty(0, dtype=np.int64), np.empty(0), 0
-        for pairs in tests.every():
-            found = tests.ratios(pairs)
-            n_tests += len(pairs)
-            passing = found > self.least
-            best, ratios = np.concatenate((best, pairs[passing])), np.concatenate((ratios, found[passing]))
-            order = np.argsort(-ratios, kind="stable")[: self.most]
-            best, ratios = best[order], ratios[order]
-        return _activated(tests, best, queue, n_tests, done=not len(best) and not tests.late())
+        def whole(pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.column_stack((pairs, np.zeros_like(pairs))), tests.ratios(pairs)
+
+        best, _, n_tests = _best(tests, whole, self.least, self.most)
+        return _activated(tests, best[:, 0], queue, n_tests, done=not len(best) and not tests.late())
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,8 @@ class TopWeights(AbstractActivation):
         l1 = np.repeat(np.array(tests.l1)[model.chosen.space], sizes)
         closed = np.flatnonzero(~tests.opened)
         closed_ratio = np.abs(tests.slope[model.n_base :][closed]) / l1[closed]
-        number, weight, ratio, n_tests = self._best(tests)
+        rows, ratio, n_tests = _best(tests, tests.weight_ratios, self.least, self.most)
+        number, weight = rows.T
         every = np.concatenate((closed_ratio, ratio))
         best = np.argsort(-every, kind="stable")[: self.most]
         best = best[every[best] > self.least]
@@ -100,18 +98,28 @@ class TopWeights(AbstractActivation):
         opened[len(tests.opened) + start[of_new] + weight[new]] = True
         return replace(found, opened=opened)
 
-    def _best(self, tests: CandidateTests) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-        """Return, of edges that are not chosen, the best weights: edge, index in it and ratio; and the number of edges."""
-        numbers, weights, ratios, n_tests = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0), 0
-        for pairs in tests.every():
-            place, weight, ratio = tests.weight_ratios(pairs)
-            n_tests += len(pairs)
-            passing = ratio > self.least
-            numbers = np.concatenate((numbers, pairs[place[passing]]))
-            weights, ratios = np.concatenate((weights, weight[passing])), np.concatenate((ratios, ratio[passing]))
-            order = np.argsort(-ratios, kind="stable")[: self.most]
-            numbers, weights, ratios = numbers[order], weights[order], ratios[order]
-        return numbers, weights, ratios, n_tests
+
+def _best(
+    tests: CandidateTests, test: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]], least: float, most: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Return the best of all edges that are not chosen, or of their weights.
+
+    Args:
+        test: returns, of some edges, rows of an edge's number and of a weight's in it, and a ratio for each row.
+        least: the ratio above which a row passes. most: maximum number of rows.
+
+    Returns:
+        the best rows, their ratios, and the number of edges that were tested.
+    """
+    best, ratios, n_tests = np.empty((0, 2), dtype=np.int64), np.empty(0), 0
+    for pairs in tests.every():
+        rows, found = test(pairs)
+        n_tests += len(pairs)
+        passing = found > least
+        best, ratios = np.concatenate((best, rows[passing])), np.concatenate((ratios, found[passing]))
+        order = np.argsort(-ratios, kind="stable")[:most]
+        best, ratios = best[order], ratios[order]
+    return best, ratios, n_tests
 
 
 @dataclass(frozen=True)

@@ -99,20 +99,20 @@ class CandidateTests:
                 found.update(zip(places, self.edges.edge_gradients(self.point, space, chosen), strict=True))
         return np.concatenate([np.empty(0), *(found[place] for place in range(len(pairs)))])
 
-    def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The same of single weights, `|gradient| / strength`, of all weights of some edges.
+    def weight_ratios(self, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the ratio of each weight of some edges, `|gradient| / strength`.
 
         Returns:
-            the place among `pairs`, the number of the weight in its edge, and the ratio; shape (n_weights,) each.
+            the number of the edge and that of the weight in it, shape (n_weights, 2); and the ratios, shape (n_weights,).
         """
-        asked, found = self.numbers.chosen(pairs), []
+        asked, rows, ratios = self.numbers.chosen(pairs), [], []
         for space, l1 in enumerate(self.l1):
             places = asked.places(space)
             ratio = np.abs(self._gradients(space, asked.pairs(places))) / l1
             row, weight = np.indices(ratio.shape).reshape(2, -1)
-            found.append((places[row], weight, ratio.ravel()))
-        place, weight, ratio = (np.concatenate(part) for part in zip(*found, strict=True))
-        return place, weight, ratio
+            rows.append(np.column_stack((pairs[places[row]], weight)))
+            ratios.append(ratio.ravel())
+        return np.concatenate(rows), np.concatenate(ratios)
 
     def _gradients(self, space: int, pairs: np.ndarray) -> np.ndarray:
         """Of edges of one space, shape (n, n_weights)."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_origin, get_type_hints
 
 import numpy as np
 
@@ -72,6 +72,7 @@ class State:
 
 
 AnyState = TypeVar("AnyState", bound=State)
+F = TypeVar("F")
 
 
 def _to_arrays(value: Any, prefix: str = "") -> dict[str, np.ndarray]:
@@ -94,19 +95,8 @@ def _from_arrays(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") 
     return kind(**values)
 
 
-def judged(state: AnyState, tolerance: float, max_iterations: int) -> AnyState:
-    """Return the state with a status that says why it ends, where it does; see `AbstractMinimiser`."""
-    if not np.isfinite([state.value, state.gradient_norm]).all():
-        return replace(state, status="diverged")
-    if state.gradient_norm <= tolerance * max(state.first_gradient, 1e-12):
-        return replace(state, status="converged")
-    if state.iteration >= max_iterations:
-        return replace(state, status="not converged")
-    return state
-
-
-class AbstractMinimiser(ABC):
-    """An iteration whose states can be saved.
+class AbstractMinimiser(ABC, Generic[F]):
+    """An iteration whose states can be saved, for objectives of some form.
 
     Args:
         tolerance: converged when the largest gradient component is below this share of the one at the start.
@@ -120,31 +110,47 @@ class AbstractMinimiser(ABC):
         """Return what `State.gradient_norm` is at a point."""
         return float(np.abs(gradient).max(initial=0.0))
 
-    def start(self, objective: Objective, point: np.ndarray) -> State:
+    @abstractmethod
+    def start(self, objective: F, point: np.ndarray) -> State:
         """Return the state before the first iteration."""
-        value, gradient = objective(point)
-        norm = self.norm(point, gradient)
-        return State(point, value, gradient, norm, (), (), norm)
 
     @abstractmethod
-    def step(self, objective: Objective, state: AnyState) -> AnyState:
+    def step(self, objective: F, state: AnyState) -> AnyState:
         """Make one iteration, or set the status that there is to be no more."""
 
     def minimise(
-        self, objective: Objective, state: AnyState, observe: Callable[[AnyState], None] = lambda state: None
+        self, objective: F, state: AnyState, observe: Callable[[AnyState], AnyState | None] = lambda state: None
     ) -> AnyState:
-        """Iterate until the status is no longer `running`; `observe` receives the state after each iteration."""
+        """Iterate until the status is no longer `running`.
+
+        Args:
+            observe: receives the state after each iteration. It may return the one to continue with: that may have other fields
+                of a derived class, and end the run with a status of its own, such as `stopped early`.
+        """
         while state.status == "running":
             state = self.step(objective, state)
-            observe(state)
+            state = observe(state) or state
         return state
 
     def judged(self, state: AnyState) -> AnyState:
         """Return the state with a status that says why it ends, where it does."""
-        return judged(state, self.tolerance, self.max_iterations)
+        if not np.isfinite([state.value, state.gradient_norm]).all():
+            return replace(state, status="diverged")
+        if state.gradient_norm <= self.tolerance * max(state.first_gradient, 1e-12):
+            return replace(state, status="converged")
+        if state.iteration >= self.max_iterations:
+            return replace(state, status="not converged")
+        return state
 
 
-class AbstractGrowing(AbstractMinimiser):
+def start_at(minimiser: AbstractMinimiser[Objective], objective: Objective, point: np.ndarray) -> State:
+    """Return the state of a minimiser before the first iteration, without a memory."""
+    value, gradient = objective(point)
+    norm = minimiser.norm(point, gradient)
+    return State(point, value, gradient, norm, (), (), norm)
+
+
+class AbstractGrowing(AbstractMinimiser[Objective]):
     """A minimiser of a smooth function and a penalty, whose objective may get more weights on the way.
 
     The objective that its methods take is the smooth function. In its states, `value` has the penalty in it and `gradient`
@@ -165,7 +171,7 @@ class AbstractGrowing(AbstractMinimiser):
         return evaluate
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        return super().start(self.penalised(objective), point)
+        return start_at(self, self.penalised(objective), point)
 
     def grown(self, state: AnyState, gradient: np.ndarray) -> AnyState:
         """Return the state with more weights, at 0, and what is known of the curvature of those there were.

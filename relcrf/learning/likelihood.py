@@ -28,7 +28,8 @@ from relcrf.inference.forest import (
     SharedTables,
 )
 from relcrf.inference.result import AbstractInference
-from relcrf.kernels import pairs
+from relcrf.kernels import conditionals, pairs
+from relcrf.kernels.threads import frozen
 from relcrf.learning.lbfgs import Objective
 
 
@@ -42,8 +43,7 @@ def evidence_tables(graph: ReducedGraph, states: np.ndarray) -> np.ndarray:
     out = np.full(int(graph.state_start[-1]), -np.inf)
     observed = states >= 0
     out[graph.state_start[:-1][observed] + states[observed]] = 0.0
-    for cells in _cells_by_cardinality(graph, np.flatnonzero(~observed)):
-        out[cells] = 0.0
+    out[np.repeat(~observed, graph.cardinality)] = 0.0
     return out
 
 
@@ -259,8 +259,8 @@ class PairLikelihood(AbstractLikelihood):
 
     @cached_property
     def _alone(self) -> np.ndarray:
-        """The nodes without an edge."""
-        return np.flatnonzero(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes) == 0)
+        """Return which nodes have no edge, shape (n_nodes,), bool."""
+        return np.asarray(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes) == 0)
 
     @cached_property
     def _evidence(self) -> np.ndarray:
@@ -268,15 +268,9 @@ class PairLikelihood(AbstractLikelihood):
 
     @cached_property
     def _observed_counts(self) -> np.ndarray:
-        graph = self.graph
-        out = np.zeros(graph.graph.layout.size)
-        nodes = np.zeros(int(graph.state_start[-1]))
-        nodes[graph.state_start[:-1] + self.states] = self._copies
-        graph.add_node_counts(nodes, out)
-        for start, stop in graph.edge_chunks():
-            tables = np.zeros(int(graph.table_start[stop] - graph.table_start[start]))
-            tables[graph.edge_state(self.states, start, stop)] = 1.0
-            graph.add_edge_counts(tables, out, start, stop)
+        out, more = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
+        more[self.graph.state_start[:-1] + self.states] = self._copies - 1
+        self.graph.add_node_counts(more, out)
         return out
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
@@ -305,13 +299,11 @@ class PairLikelihood(AbstractLikelihood):
                 tables,
                 expected_nodes,
             )
-        for cells in _cells_by_cardinality(graph, self._alone):
-            scores = node_tables[cells]
-            top = scores.max(axis=1, keepdims=True)
-            probability = np.exp(scores - top)
-            total = probability.sum(axis=1, keepdims=True)
-            log_partition += float((top + np.log(total)).sum())
-            expected_nodes[cells] += probability / total
+        alone = np.repeat(self._alone, graph.cardinality)
+        tables, log_partitions = node_tables[alone], np.empty(np.count_nonzero(self._alone))
+        conditionals.normalise(frozen(offsets(graph.cardinality[self._alone]), np.int64), tables, log_partitions)
+        log_partition += float(log_partitions.sum())
+        expected_nodes[alone] += tables
         graph.add_node_counts(expected_nodes, expected)
         return log_partition, expected
 
@@ -336,14 +328,6 @@ def pair_tables(
 
 def _starts(graph: ReducedGraph, start: int, stop: int) -> np.ndarray:
     return np.asarray(graph.table_start[start:stop] - graph.table_start[start])
-
-
-def _cells_by_cardinality(graph: ReducedGraph, nodes: np.ndarray) -> list[np.ndarray]:
-    """For each cardinality among `nodes`, the flat cells of their tables, shape (n, cardinality)."""
-    return [
-        graph.state_start[nodes[graph.cardinality[nodes] == k], None] + np.arange(k)
-        for k in np.unique(graph.cardinality[nodes])
-    ]
 
 
 def squared(graph: ReducedGraph) -> ReducedGraph:

@@ -27,7 +27,7 @@ from scipy import sparse
 from relcrf.graph.factor_graph import FactorGroup
 from relcrf.graph.parts import component_of
 from relcrf.graph.reduction import ReducedGraph
-from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, AnyState, Objective, State
+from relcrf.learning.lbfgs import ROUNDING, AbstractMinimiser, AnyState, Objective, State, start_at
 
 GROWTH = 1.5
 """By which steps grow where the value falls."""
@@ -126,7 +126,7 @@ class WeightTables:
 
 
 @dataclass(frozen=True, eq=False)
-class ProportionalFitting(AbstractMinimiser):
+class ProportionalFitting(AbstractMinimiser[Objective]):
     """Minimises `log Z(w) - target . w`; an iteration goes through all tables once.
 
     The `steps` of its states hold one array, the pace of each round.
@@ -142,7 +142,7 @@ class ProportionalFitting(AbstractMinimiser):
     max_iterations: int = 200
 
     def start(self, objective: Objective, point: np.ndarray) -> State:
-        return replace(super().start(objective, point), steps=(np.ones(len(self.tables.rounds)),))
+        return replace(start_at(self, objective, point), steps=(np.ones(len(self.tables.rounds)),))
 
     def step(self, objective: Objective, state: AnyState) -> AnyState:
         state = self.judged(state)

@@ -7,13 +7,13 @@ conditional random fields with stochastic gradient methods (2006), equations 6 t
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from relcrf.learning.lbfgs import AnyState, Objective, State, judged
+from relcrf.learning.lbfgs import AbstractMinimiser, AnyState, Objective, State
 
 BatchObjective = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 """Value and gradient at a point of shape (n,), of the examples whose numbers are the second argument: a mean over them, to which
@@ -27,7 +27,7 @@ DIFFERENCE = float(np.cbrt(np.finfo(float).eps))
 
 
 @dataclass(frozen=True)
-class AbstractStochastic(ABC):
+class AbstractStochastic(AbstractMinimiser[BatchObjective]):
     """Passes over all examples in batches; one pass is one iteration.
 
     Each pass has a shuffle of its own, which `seed` and its number tell. In its states, `value` and `gradient` are means over
@@ -87,18 +87,19 @@ class AbstractStochastic(ABC):
             return self.rate
         return 0.5 * self.rate * (1.0 + float(np.cos(np.pi * min(1.0, t / self.n_batches / self.max_iterations))))
 
-    def start(self, evaluate: BatchObjective, point: np.ndarray) -> State:
+    def start(self, objective: BatchObjective, point: np.ndarray) -> State:
         """The state before the first pass: value and gradient are those of all examples at the point."""
         value, gradient = 0.0, np.zeros(len(point))
         for batch in np.array_split(np.arange(self.n_examples), self.n_batches):
-            part, slope = evaluate(point, batch)
+            part, slope = objective(point, batch)
             value += part * len(batch) / self.n_examples
             gradient += slope * (len(batch) / self.n_examples)
-        norm = float(np.abs(gradient).max(initial=0.0))
-        state = State(point, value, gradient, norm, self.remember(point), (), norm, evaluations=self.n_batches)
-        return judged(state, self.tolerance, self.max_iterations)
+        norm = self.norm(point, gradient)
+        return self.judged(
+            State(point, value, gradient, norm, self.remember(point), (), norm, evaluations=self.n_batches)
+        )
 
-    def step(self, evaluate: BatchObjective, state: AnyState) -> AnyState:
+    def step(self, objective: BatchObjective, state: AnyState) -> AnyState:
         """One pass.
 
         Where a value, a gradient or a weight is not finite, the status is `diverged`: point and memory are those before the
@@ -108,17 +109,17 @@ class AbstractStochastic(ABC):
         value, gradient = 0.0, np.zeros(len(point))
         for k, batch in enumerate(self.batches(state.iteration)):
 
-            def objective(at: np.ndarray, batch: np.ndarray = batch) -> tuple[float, np.ndarray]:
-                return evaluate(at, batch)
+            def of_batch(at: np.ndarray, batch: np.ndarray = batch) -> tuple[float, np.ndarray]:
+                return objective(at, batch)
 
-            part, slope = objective(point)
+            part, slope = of_batch(point)
             largest = float(np.abs(slope).max(initial=0.0))
             if not np.isfinite([part, largest]).all():
                 return replace(state, value=part, gradient_norm=largest, evaluations=evaluations + 1, status="diverged")
             value += part * len(batch) / self.n_examples
             gradient += slope * (len(batch) / self.n_examples)
             with np.errstate(over="ignore", invalid="ignore"):
-                point, memory, more = self.move(objective, point, slope, memory, state.iteration * self.n_batches + k)
+                point, memory, more = self.move(of_batch, point, slope, memory, state.iteration * self.n_batches + k)
             evaluations += 1 + more
             if not all(np.isfinite(array).all() for array in (point, *memory)):
                 return replace(state, value=np.nan, evaluations=evaluations, status="diverged")
@@ -127,25 +128,12 @@ class AbstractStochastic(ABC):
             point=point,
             value=value,
             gradient=gradient,
-            gradient_norm=float(np.abs(gradient).max(initial=0.0)),
+            gradient_norm=self.norm(point, gradient),
             steps=memory,
             iteration=state.iteration + 1,
             evaluations=evaluations,
         )
-        return judged(state, self.tolerance, self.max_iterations)
-
-    def minimise(
-        self, evaluate: BatchObjective, state: AnyState, judge: Callable[[AnyState], AnyState] = lambda state: state
-    ) -> AnyState:
-        """Makes passes until the status is no longer `running`.
-
-        Args:
-            judge: receives the state after each pass and returns the one to continue with: it may set fields of a derived
-                class, and end the run with a status of its own, such as `stopped early`.
-        """
-        while state.status == "running":
-            state = judge(self.step(evaluate, state))
-        return state
+        return self.judged(state)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from relcrf.graph.factor_graph import FactorGraph
 from relcrf.graph.gates import Gates, LazyGates, gates_on
 from relcrf.graph.reduction import ReducedGraph, Role, reduce_graph
 from relcrf.graph.triples import Space
-from relcrf.graph.weights import WeightLayout
+from relcrf.inference.ascent import modes
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.histogram import Histogram
@@ -47,6 +47,8 @@ class Problem:
     graph: FactorGraph
     roles: np.ndarray
     states: np.ndarray
+    in_pieces: ClassVar[bool] = False
+    """Whether its components are in shards, so that nobody has the graph in one piece."""
     candidates: tuple[Space, ...] = field(default=(), kw_only=True)
     lazy_gates: LazyGates | None = field(default=None, kw_only=True)
     asked: np.ndarray | None = field(default=None, kw_only=True)
@@ -300,13 +302,8 @@ class Inferred:
     messages: int | None = None
 
     def modes(self) -> np.ndarray:
-        """The most probable state of each variable alone, shape (n,), int32."""
-        sizes = np.diff(self.state_start)
-        states = np.empty(len(sizes), dtype=np.int32)
-        for k in np.unique(sizes):
-            alike = np.flatnonzero(sizes == k)
-            states[alike] = self.marginals[self.state_start[alike, None] + np.arange(k)].argmax(axis=1)
-        return states
+        """Return the most probable state of each variable alone, shape (n,), int32."""
+        return modes(self.marginals, self.state_start)
 
     def only(self, chosen: np.ndarray) -> Inferred:
         """The answers for some of the variables, shape (n,), bool; the edges stay."""
@@ -408,6 +405,18 @@ class AbstractBackend(ABC):
         """
         return None
 
+    def _require_whole(self, problem: Problem, hint: str = "give more --memory, and no --workers") -> None:
+        """Raise UsageError if the problem is in pieces."""
+        if problem.in_pieces:
+            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
+            raise UsageError(Diagnostic("E309", message, hint=hint))
+
+    def _require_labels(self, problem: Problem, reason: str, hint: str) -> None:
+        """Raise UsageError if some variables are latent, and say why the backend cannot learn them."""
+        if problem.latent.any():
+            message = f"backend '{self.name}' cannot learn latent attributes: {reason}"
+            raise UsageError(Diagnostic("E307", message, hint=hint))
+
     def _refuse(self, setting: str, hint: str) -> None:
         message = f"setting '{setting}' of backend '{self.name}' cannot be {getattr(self, setting):g}"
         raise UsageError(Diagnostic("E305", message, hint=hint))
@@ -434,18 +443,18 @@ class AbstractBackend(ABC):
 
 def maximise_likelihood(
     stage: str,
-    layout: WeightLayout,
     objective: TotalLikelihood,
     optimiser: Lbfgs,
     l2: float,
     start: Callable[[], np.ndarray],
     monitor: Monitor,
 ) -> State:
-    """One stage: penalised maximum likelihood, from where the monitor remembers it or else from `start()`.
+    """Run one stage: penalised maximum likelihood, from where the monitor remembers it or else from `start()`.
 
     Args:
         l2: strength where a template does not set its own.
     """
+    layout = objective.problem.graph.layout
     strength = layout.l2(l2)
     # The square root of the curvature: on a web of 100,000 pages it halves the iterations (341 to 173), while the full
     # curvature nearly doubles them at 20,000, since frequent words go together and no diagonal knows that.
@@ -457,9 +466,7 @@ def maximise_likelihood(
         value_tolerance=min(optimiser.value_tolerance, 100.0 * optimiser.tolerance**2),
     )
     evaluate = penalised(objective, strength, layout.learned())
-    state = monitor.restore(stage, State)
-    if state is None:
-        state = optimiser.start(evaluate, start())
+    state = monitor.restore(stage, State) or optimiser.start(evaluate, start())
     return optimiser.minimise(evaluate, state, lambda state: monitor.step(stage, state, optimiser.max_iterations))
 
 
@@ -482,8 +489,7 @@ class AbstractLikelihoodBackend(AbstractBackend):
     ) -> State:
         """Return the state in which one optimisation ends; see `maximise_likelihood`."""
         optimiser = Lbfgs(self.tolerance, max_iterations=self.max_iterations)
-        layout = objective.problem.graph.layout
-        return maximise_likelihood(stage, layout, objective, optimiser, self.l2, start, monitor)
+        return maximise_likelihood(stage, objective, optimiser, self.l2, start, monitor)
 
     def fit_part(
         self, objective: TotalLikelihood, start: Callable[[], np.ndarray], monitor: Monitor, *sizes: str
@@ -498,17 +504,18 @@ class AbstractLikelihoodBackend(AbstractBackend):
             {"weights": weights.point},
             (("weights", weights),),
             dict(zip(sizes, objective.sizes(), strict=False)),
-            moments=moments_at(objective, objective.problem.graph.layout, weights, self.l2),
+            moments=moments_at(objective, weights, self.l2),
         )
 
 
-def moments_at(objective: TotalLikelihood, layout: WeightLayout, state: State, l2: float) -> Moments:
-    """The moments where `maximise_likelihood` has ended; the gradient that it has ended with tells those of the model.
+def moments_at(objective: TotalLikelihood, state: State, l2: float) -> Moments:
+    """Return the moments where `maximise_likelihood` has ended; the gradient that it has ended with tells those of the model.
 
     Args:
         objective: of a likelihood of all nodes together.
         l2: as it was there.
     """
+    layout = objective.problem.graph.layout
     empirical, variance = objective.label_moments(state.point)
     apart = np.where(layout.learned(), state.gradient - layout.l2(l2) * state.point, np.nan)
     return Moments(empirical, empirical + apart, variance)

@@ -45,7 +45,8 @@ class OnTree(AbstractForestPart):
 
     def graph(self, problem: Problem) -> ReducedGraph:
         graph = problem.reduced(self.backend)
-        return EdgeRule().chosen(graph, edge_values(graph, self.information.get()))
+        (tree,) = EdgeRule().chosen(graph, edge_values(graph, self.information.get()))
+        return tree
 
 
 @dataclass(frozen=True)

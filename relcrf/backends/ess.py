@@ -29,7 +29,7 @@ from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.learning.likelihood import AbstractJointLikelihood, AbstractLikelihood, PairLikelihood
 from relcrf.learning.margin import MarginLoss
 from relcrf.learning.mixture import MixtureLikelihood
-from relcrf.structure.conditional_chow_liu import EdgeRule, KindFigures, edge_information
+from relcrf.structure.conditional_chow_liu import EdgeRule, edge_information
 from relcrf.structure.edge_kinds import kind_counts
 
 
@@ -53,7 +53,7 @@ class OnStructure(AbstractPart):
     """The edges that the rule chooses under structure weights.
 
     Args:
-        shares, label_information: see `KindFigures`.
+        shares, label_information: see `EdgeRule.chosen`.
         in_tree: labelled neighbours take part in the structure.
         sharpness: of the margin loss; 0 is the likelihood.
         trees: structures whose distributions are averaged.
@@ -73,7 +73,7 @@ class OnStructure(AbstractPart):
         graph = (problem.opened() if self.in_tree else problem).reduced(self.backend)
         information = edge_information(graph, self.structure.get())
         shares, labels = (None if v is None else v.get() for v in (self.shares, self.label_information))
-        return self.rule.several(graph, information, KindFigures(shares, labels), self.trees)
+        return self.rule.chosen(graph, information, self.trees, shares=shares, label_information=labels)
 
     def graph(self, problem: Problem) -> ReducedGraph:
         """The first of `graphs`."""
@@ -177,7 +177,7 @@ class EssBackend(AbstractLikelihoodBackend):
             {"weights": weights.point, **vectors},
             (("structure", structure), ("weights", weights)),
             {"variables": nodes, "candidate_edges": edges, "forest_edges": structured.sizes()[1]},
-            moments=None if margin else moments_at(structured, problem.graph.layout, weights, self.l2),
+            moments=None if margin else moments_at(structured, weights, self.l2),
         )
 
     def joint(self, problem: Problem, vectors: dict[str, np.ndarray]) -> OnStructure:

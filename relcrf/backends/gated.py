@@ -8,23 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from relcrf.backends.answering import Answering
 from relcrf.backends.base import AbstractBackend, Inferred, Learned, Monitor, Problem, maximise_likelihood
 from relcrf.backends.risks import Examples, GatedBeliefs, without_closed
-from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WholeGraph
-from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.reduction import Role
 from relcrf.graph.scaling import scaled
 from relcrf.inference.belief_propagation import BeliefPropagation
 from relcrf.inference.result import Observer, Verdict, silent
 from relcrf.kernels.distinct import distinct_rows
 from relcrf.learning.early_stopping import EarlyStoppingState, stopped_early
-from relcrf.learning.lbfgs import AbstractQuasiNewton, Lbfgs, State
+from relcrf.learning.lbfgs import AbstractMinimiser, Lbfgs, State
 from relcrf.learning.owlqn import Owlqn
 from relcrf.learning.penalties import Penalties
 from relcrf.learning.risk import LOSSES, Risk, Settings
@@ -149,9 +147,7 @@ class GatedBackend(AbstractBackend):
             start: vectors that were learned for the same problem, at another price say, to begin with in place of the likelihood;
                 but what gates have in common no more open than at first.
         """
-        if isinstance(problem, ShardedProblem):
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
-            raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers"))
+        self._require_whole(problem)
         begin = problem.start(self.seed)  # unlabelled variables, whose states have meanings, are not in it yet
         if self.unlabelled == "infer":
             problem = problem.joined_by_unlabelled()
@@ -178,8 +174,7 @@ class GatedBackend(AbstractBackend):
             stages_to_come = (*(replace(stage, judged=False) for stage in stages_to_come), REFIT)
         for stage in stages_to_come:
             penalties = self._penalties(problem, n_asked, stage, point)
-            steep = [risk.with_settings(steepness=stage.steepness) for risk in risks]
-            state = self._run(stage.name, steep, held if stage.judged else None, penalties, point, monitor)
+            state = self._run(stage, risks, held if stage.judged else None, penalties, point, monitor)
             stages.append((stage.name, state))
             point = penalties.pruned(state.point)
         weights, gates = point[: problem.graph.layout.size], point[problem.graph.layout.size :]
@@ -197,7 +192,6 @@ class GatedBackend(AbstractBackend):
 
     def _likelihood(self, problem: Problem, out: np.ndarray, start: np.ndarray, monitor: Monitor) -> State:
         """The weights with all gates open, after some iterations of likelihood from `start`, without what is held out."""
-        layout = problem.graph.layout
         problem.reduced(self.name)
         problem = replace(
             problem, roles=np.where(out & (problem.roles == Role.FREE), Role.ABSENT, problem.roles).astype(np.int8)
@@ -206,7 +200,7 @@ class GatedBackend(AbstractBackend):
             return State(start, 0.0, np.zeros(len(start)), 0.0, (), (), 0.0)
         whole = problem.sum_of(WholeGraph(self.name, "bp", (("max_iterations", ROUNDS),)))
         optimiser = Lbfgs(self.tolerance, max_iterations=self.pretraining)
-        state = maximise_likelihood("likelihood", layout, whole, optimiser, self.l2, lambda: start, monitor)
+        state = maximise_likelihood("likelihood", whole, optimiser, self.l2, lambda: start, monitor)
         return replace(state, status="stopped early") if state.status == "not converged" else state
 
     def _first_gates(self, problem: Problem) -> np.ndarray:
@@ -240,54 +234,46 @@ class GatedBackend(AbstractBackend):
         )
 
     def _run(
-        self, name: str, risks: list[Risk], held: Risk | None, penalties: Penalties, point: np.ndarray, monitor: Monitor
+        self,
+        stage: Stage,
+        risks: list[Risk],
+        held: Risk | None,
+        penalties: Penalties,
+        point: np.ndarray,
+        monitor: Monitor,
     ) -> State:
-        """Goes on until it has converged, or what is held out has not become better for a while."""
-        n_asked = sum(risk.n_asked for risk in risks)
+        """Learn until it has converged, or what is held out has not become better for a while."""
+        n_asked, every = sum(risk.n_asked for risk in risks), np.arange(len(risks))
 
-        def evaluate(at: np.ndarray, batch: np.ndarray) -> tuple[float, np.ndarray]:
+        def evaluate(at: np.ndarray, batch: np.ndarray = every) -> tuple[float, np.ndarray]:
             value, gradient = penalties(at)
             for risk in (risks[number] for number in batch):
-                part, slope = risk(at)
+                part, slope = risk(at, stage.steepness)
                 share = risk.n_asked * len(risks) / (n_asked * len(batch))
                 value += share * part
                 gradient += share * slope
             return value, np.where(penalties.learned, gradient, 0.0)
 
-        def judge(state: State) -> State:
-            state = state if held is None else self._judged(state, held)
-            monitor.step(name, state, self.max_iterations)
-            return state
-
         def begun(state: State) -> State:
             return state if held is None else self._judged(state, held)
 
-        kind = State if held is None else EarlyStoppingState
-        state, every = monitor.restore(name, kind), np.arange(len(risks))
+        def observe(state: State) -> State:
+            state = begun(state)
+            monitor.step(stage.name, state, self.max_iterations)
+            return state
+
+        method = self._minimiser(len(risks), penalties)
+        state = monitor.restore(stage.name, State if held is None else EarlyStoppingState)
+        state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), observe)
+        is_schedule = self.optimiser in STOCHASTIC and state.status == "not converged"
+        return replace(state, status="schedule ended") if is_schedule else state
+
+    def _minimiser(self, n_batches: int, penalties: Penalties) -> AbstractMinimiser[Any]:
+        settings: dict[str, Any] = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
         if self.optimiser in STOCHASTIC:
-            method = self._stochastic(len(risks))
-            state = method.minimise(evaluate, state or begun(method.start(evaluate, point)), judge)
-            return replace(state, status="schedule ended") if state.status == "not converged" else state
-        optimiser = self._quasi_newton(penalties)
-        state = state or begun(optimiser.start(lambda at: evaluate(at, every), point))
-        while state.status == "running":
-            state = judge(optimiser.step(lambda at: evaluate(at, every), state))
-        return state
-
-    def _quasi_newton(self, penalties: Penalties) -> AbstractQuasiNewton:
-        if penalties.l1:
-            return Owlqn(self.tolerance, max_iterations=self.max_iterations, l1=penalties.corners)
-        return Lbfgs(self.tolerance, max_iterations=self.max_iterations)
-
-    def _stochastic(self, n_batches: int) -> AbstractStochastic:
-        return STOCHASTIC[self.optimiser](
-            n_batches,
-            1,
-            self.rate or RATES[self.optimiser],
-            tolerance=self.tolerance,
-            max_iterations=self.max_iterations,
-            seed=self.seed,
-        )
+            rate = self.rate or RATES[self.optimiser]
+            return STOCHASTIC[self.optimiser](n_batches, 1, rate, seed=self.seed, **settings)
+        return Owlqn(l1=penalties.corners, **settings) if penalties.l1 else Lbfgs(**settings)
 
     def _judged(self, state: State, held: Risk) -> State:
         """With what held-out variables say of the gates as they are in use; at the end the state is the best there was."""

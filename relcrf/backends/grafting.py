@@ -11,7 +11,6 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.base import Learned, Monitor, Problem
-from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.structure_learning import Stages
 from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
@@ -121,15 +120,9 @@ class GraftingBackend(AbstractWholeGraphBackend):
         Raises:
             UsageError: where the problem is one that this backend cannot learn from.
         """
-        if isinstance(problem, ShardedProblem):
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
-            hint = "edges are tested by all samples at once: give more --memory, and no --workers"
-            raise UsageError(Diagnostic("E309", message, hint=hint))
-        if problem.latent.any():
-            message = (
-                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
-            )
-            raise UsageError(Diagnostic("E307", message, hint="use --backend trmrf with --set objective=cd"))
+        self._require_whole(problem, "edges are tested by all samples at once: give more --memory, and no --workers")
+        reason = "pseudo-likelihood needs every neighbour's state"
+        self._require_labels(problem, reason, "use --backend trmrf with --set objective=cd")
         out = []
         for space in problem.candidates:
             if not isinstance(space, PairSpace):

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from relcrf.backends.base import Learned, Monitor, Problem
-from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.whole_graph import WITH_PARTITION, AbstractWholeGraphBackend
 from relcrf.errors import DataError, Diagnostic, UsageError
 from relcrf.graph.reduction import ReducedGraph
@@ -96,14 +95,9 @@ class IpfBackend(AbstractWholeGraphBackend):
         Raises:
             UsageError: for a graph in pieces, latent attributes, penalties, features that are numbers, overlapping patterns.
         """
-        if isinstance(problem, ShardedProblem):
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
-            raise UsageError(Diagnostic("E309", message, hint="give more --memory, and no --workers; or use ess"))
-        if problem.latent.any():
-            message = (
-                f"backend '{self.name}' cannot learn latent attributes: it matches counts of states that are known"
-            )
-            raise UsageError(Diagnostic("E307", message, hint="use --backend ess, or dense with inference=jt"))
+        self._require_whole(problem, "give more --memory, and no --workers; or use ess")
+        reason = "it matches counts of states that are known"
+        self._require_labels(problem, reason, "use --backend ess, or dense with inference=jt")
         for group in problem.graph.groups:
             block = problem.graph.layout.blocks[group.block]
             if block.fixed:

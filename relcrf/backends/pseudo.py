@@ -18,7 +18,6 @@ from relcrf.backends.base import (
     Problem,
 )
 from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
-from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.blanket import blanket_graph
 from relcrf.graph.reduction import ReducedGraph
 from relcrf.learning.likelihood import ForestLikelihood
@@ -61,9 +60,7 @@ class PseudoBackend(AbstractLikelihoodBackend, AbstractWholeGraphBackend):
         self._require_one_of("inference", WITH_MARGINALS)
 
     def fit(self, problem: Problem, monitor: Monitor) -> Learned:
-        if problem.latent.any():
-            message = "backend 'pseudo' cannot learn latent attributes: it needs every neighbour's state"
-            raise UsageError(Diagnostic("E307", message, hint="use --backend ess"))
+        self._require_labels(problem, "it needs every neighbour's state", "use --backend ess")
         return self.fit_part(problem.sum_of(Blankets()), problem.graph.layout.initial, monitor, "variables")
 
     def maximised(self, problem: Problem, vectors: dict[str, np.ndarray]) -> Blankets:

@@ -152,7 +152,8 @@ class GatedBeliefs(AbstractPart):
         return risk_of(problem, _labelled(problem), self.settings, self.backend)
 
     def likelihood(self, problem: Problem) -> BeliefLikelihood:
-        risk = self.risk(problem)
+        # By cross-entropy, whatever was learned by.
+        risk = replace(self, settings=replace(self.settings, loss="cross-entropy")).risk(problem)
         return BeliefLikelihood(risk.graph.alone, risk.states, risk, self.gates, self.threshold)
 
 
@@ -167,6 +168,5 @@ class BeliefLikelihood(AbstractLikelihood):
     threshold: float
 
     def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        risk = self.risk.with_settings(loss="cross-entropy")
-        found = risk.hard(np.concatenate((weights, self.gates.get())), self.threshold)
-        return risk.judged(found)[0] * risk.n_asked, np.full(len(weights), np.nan)
+        found = self.risk.hard(np.concatenate((weights, self.gates.get())), self.threshold)
+        return self.risk.judged(found)[0] * self.risk.n_asked, np.full(len(weights), np.nan)

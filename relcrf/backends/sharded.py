@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -37,6 +37,7 @@ class ShardedProblem(Problem):
         keep: shards that a worker may hold at work at a time.
     """
 
+    in_pieces: ClassVar[bool] = True
     shards: Sequence[Path] = ()
     executor: AbstractExecutor = field(kw_only=True)
     folder: Path = field(kw_only=True)

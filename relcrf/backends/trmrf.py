@@ -12,7 +12,6 @@ import numpy as np
 
 from relcrf.backends.base import Learned, Monitor, Problem, maximise_likelihood
 from relcrf.backends.pseudo import Blankets
-from relcrf.backends.sharded import ShardedProblem
 from relcrf.backends.structure_learning import Stages
 from relcrf.backends.whole_graph import WITH_MARGINALS, AbstractWholeGraphBackend
 from relcrf.errors import Diagnostic, UsageError
@@ -102,9 +101,7 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         hidden = problem.latent
         labelled = replace(problem, roles=np.where(hidden, Role.ABSENT, problem.roles).astype(np.int8))
         optimiser, layout = Lbfgs(self.tolerance, max_iterations=self.max_iterations), problem.graph.layout
-        unary = maximise_likelihood(
-            "unary", layout, labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor
-        )
+        unary = maximise_likelihood("unary", labelled.sum_of(Blankets()), optimiser, self.l2, layout.initial, monitor)
         point, chosen = unary.point + (start - layout.initial()), CandidateSet.none()
         likelihood = self._likelihood(labelled, None)
         model = self._divergence(problem) if self.objective == "cd" else likelihood
@@ -145,18 +142,14 @@ class TrMrfBackend(AbstractWholeGraphBackend):
         Raises:
             UsageError: for a graph in pieces, spaces that are tables or too large, and latent attributes without `cd`.
         """
-        if isinstance(problem, ShardedProblem):
-            message = f"backend '{self.name}' needs the graph in one piece, and it is taken in pieces"
-            hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
-            raise UsageError(Diagnostic("E309", message, hint=hint))
+        hint = "candidates are chosen by all samples at once: give more --memory, and no --workers"
+        self._require_whole(problem, hint)
         _require_literals(problem.candidates)
         if self.structure != "cfi":
             _require_room(problem.candidates, self.structure)
-        if self.objective == "pseudo" and problem.latent.any():
-            message = (
-                f"backend '{self.name}' cannot learn latent attributes: pseudo-likelihood needs every neighbour's state"
-            )
-            raise UsageError(Diagnostic("E307", message, hint="use --set objective=cd, or --backend ess"))
+        if self.objective == "pseudo":
+            reason = "pseudo-likelihood needs every neighbour's state"
+            self._require_labels(problem, reason, "use --set objective=cd, or --backend ess")
 
     def _likelihood(self, problem: Problem, filled: NodeTables | None) -> InducedLikelihood:
         """That of the labels with nothing chosen, and with unlabelled variables as they are filled in; or without these."""

@@ -14,9 +14,9 @@ Ropson & Eisner (2011).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit
@@ -61,7 +61,7 @@ class Settings:
             the beliefs, of state 1 where there are two, else the mean over states; of several batches each has its own.
         price: of a message.
         iterations: of belief propagation.
-        threshold: of a gate's probability, in learning. steepness: see the module.
+        threshold: of a gate's probability, in learning.
         gated: whether factors have gates; else all are open.
         real: of the arithmetic, where it can be.
     """
@@ -70,7 +70,6 @@ class Settings:
     price: float = 0.0
     iterations: int = 3
     threshold: float = 0.5
-    steepness: float = 1.0
     gated: bool = True
     real: Real = "float64"
 
@@ -119,21 +118,26 @@ class Risk:
         ends = np.repeat((1, 2), (self.graph.n_folded, self.graph.n_pairs))
         return np.asarray(self.settings.iterations * ends, dtype=np.float64)
 
-    def openness(self, point: np.ndarray) -> Openness:
-        """The gates in learning, at weights of shape (n_weights + n_gate_weights,)."""
+    def openness(self, point: np.ndarray, steepness: float) -> Openness:
+        """Return the gates in learning, at weights of shape (n_weights + n_gate_weights,)."""
         if not self.settings.gated:
             one, zero = np.ones(len(self.messages)), np.zeros(len(self.messages))
             return Openness(one, one, zero, zero)
         z = self.gates.log_odds(point[self.n_weights :])
         p = expit(z)
-        counted = expit(self.settings.steepness * (z - logit(self.settings.threshold)))
-        d_counted = self.settings.steepness * counted * (1.0 - counted)
+        counted = expit(steepness * (z - logit(self.settings.threshold)))
+        d_counted = steepness * counted * (1.0 - counted)
         return Openness(p * counted, counted, p * (1.0 - p) * counted + p * d_counted, d_counted)
 
-    def __call__(self, point: np.ndarray) -> tuple[float, np.ndarray]:
-        """Value and gradient at weights of shape (n_weights + n_gate_weights,)."""
+    def __call__(self, point: np.ndarray, steepness: float = 1.0) -> tuple[float, np.ndarray]:
+        """Return value and gradient.
+
+        Args:
+            point: weights of factors and of gates, shape (n_weights + n_gate_weights,).
+            steepness: of the gates' thresholds, see the module.
+        """
         weights, graph = np.ascontiguousarray(point[: self.n_weights]), self.graph
-        gates = self.openness(point)
+        gates = self.openness(point, steepness)
         folded, tables = graph.folded.node_log_potentials(weights), graph.kinds.edge_log_potentials(weights)
         nodes = self._nodes(weights, folded, gates.exponent)
         back = self._back(nodes, tables, gates.exponent[graph.n_folded :])
@@ -242,14 +246,6 @@ class Risk:
         node = np.repeat(np.arange(len(self.asked)), self.graph.alone.cardinality)
         squares = np.bincount(node, found.beliefs**2, len(self.asked))[nodes]
         return float((0.5 * (squares + 1.0) - of_truth).sum()) / n, each
-
-    def with_settings(self, **changes: Any) -> Risk:
-        """The same examples under other settings."""
-        other = replace(self, settings=replace(self.settings, **changes))
-        for name in ("layout", "_cells"):
-            if name in self.__dict__:
-                other.__dict__[name] = self.__dict__[name]
-        return other
 
 
 def _not_zero(tables: np.ndarray, start: np.ndarray) -> np.ndarray:

@@ -36,19 +36,6 @@ def edge_information(graph: ReducedGraph, structure_weights: np.ndarray) -> np.n
 
 
 @dataclass(frozen=True)
-class KindFigures:
-    """What training found of each kind of edges, for each weight of it, shape (layout.size,); None where it is not used.
-
-    Args:
-        shares: of its candidates, those that were chosen.
-        information: that the labels of its pairs share, in nats.
-    """
-
-    shares: np.ndarray | None = None
-    information: np.ndarray | None = None
-
-
-@dataclass(frozen=True)
 class EdgeRule:
     """Which edges act, given what each is worth.
 
@@ -66,19 +53,29 @@ class EdgeRule:
     least_share: float = 0.0
     pooling: float = 0.0
 
-    def chosen(self, graph: ReducedGraph, information: np.ndarray, kinds: KindFigures = KindFigures()) -> ReducedGraph:
-        """The graph with only the edges that act. `information` is of each edge, shape (n_edges,)."""
-        (first,) = self.several(graph, information, kinds, 1)
-        return first
+    def chosen(
+        self,
+        graph: ReducedGraph,
+        information: np.ndarray,
+        n: int = 1,
+        *,
+        shares: np.ndarray | None = None,
+        label_information: np.ndarray | None = None,
+    ) -> list[ReducedGraph]:
+        """Return n graphs with only the edges that act, which are worth `DISCOUNT` times as much for every graph before.
 
-    def several(self, graph: ReducedGraph, information: np.ndarray, kinds: KindFigures, n: int) -> list[ReducedGraph]:
-        """As many graphs, each with edges that are worth `DISCOUNT` times as much for every graph before that has them."""
-        if kinds.information is not None:
-            pooled = edge_values(graph, kinds.information)
+        Args:
+            information: of each edge, shape (n_edges,).
+            shares, label_information: what training found of each kind of edges, for each weight of it, shape (layout.size,):
+                the share of its candidates that was chosen, and what the labels of its pairs share, in nats; None where it is
+                not used.
+        """
+        if label_information is not None:
+            pooled = edge_values(graph, label_information)
             information = (1.0 - self.pooling) * information + self.pooling * pooled
         admitted = information >= self.least_information
-        if kinds.shares is not None:
-            admitted &= edge_values(graph, kinds.shares) >= self.least_share
+        if shares is not None:
+            admitted &= edge_values(graph, shares) >= self.least_share
         if not admitted.all():
             graph, information = graph.with_edges(np.flatnonzero(admitted)), information[admitted]
         found = []

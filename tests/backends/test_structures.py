@@ -16,7 +16,7 @@ from relcrf.errors import UsageError
 from relcrf.execution.serial import SerialExecutor
 from relcrf.graph.reduction import Role, reduce_graph
 from relcrf.resources import shipped
-from relcrf.structure.conditional_chow_liu import EdgeRule, KindFigures
+from relcrf.structure.conditional_chow_liu import EdgeRule
 from relcrf.structure.edge_kinds import edge_values
 
 SENSORS = """
@@ -273,9 +273,9 @@ def test_pooling_blends_the_information_of_kinds(sensors, pooling):
     rng = np.random.default_rng(3)
     information = rng.random(graph.n_edges)
     of_kinds = rng.random(graph.graph.layout.size)
-    found = EdgeRule(pooling=pooling).chosen(graph, information, KindFigures(information=of_kinds))
+    (found,) = EdgeRule(pooling=pooling).chosen(graph, information, label_information=of_kinds)
     blend = (1 - pooling) * information + pooling * edge_values(graph, of_kinds)
-    np.testing.assert_array_equal(found.edges, EdgeRule().chosen(graph, blend).edges)
+    np.testing.assert_array_equal(found.edges, EdgeRule().chosen(graph, blend)[0].edges)
 
 
 def test_cliques_beyond_memory_are_refused(sensors, monkeypatch):

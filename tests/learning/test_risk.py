@@ -1,5 +1,8 @@
 """The risk of gated propagation: its value by definition, its gradient by finite differences, and what hard gates leave out."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from gated import gated_factors, propagated, random_gating
@@ -28,7 +31,7 @@ def world(seed):
     problem = Problem(graph, roles, states, lazy_gates=LazyGates(lambda: gates), asked=wanted)
     asked = wanted & (roles == Role.FREE)
     point = rng.normal(size=graph.layout.size + problem.gates.layout.size)
-    settings = Settings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4, 1.5)
+    settings = Settings("squared", 0.1 * rng.random(), int(rng.integers(1, 4)), 0.4)
     return problem, asked, point, settings
 
 
@@ -54,7 +57,7 @@ def loss_of(kind, beliefs, problem, asked):
 @pytest.mark.parametrize("seed", range(12))
 def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
     problem, asked, point, settings = world(seed)
-    risk = risk_of(problem, asked, settings, "gated").with_settings(loss=loss)
+    risk = partial(risk_of(problem, asked, replace(settings, loss=loss), "gated"), steepness=1.5)
     size = problem.graph.layout.size
     factors, messages = [], 0.0
     known = gated_factors(
@@ -64,7 +67,7 @@ def test_value_by_definition_and_gradient_by_finite_differences(seed, loss):
         if z is None:
             factors.append((free, table))
             continue
-        counted = expit(settings.steepness * (z - logit(settings.threshold)))
+        counted = expit(1.5 * (z - logit(settings.threshold)))
         factors.append((free, expit(z) * counted * table))
         messages += settings.iterations * len(free) * counted
     beliefs = propagated(problem.graph, problem.roles, factors, settings.iterations)
@@ -96,14 +99,14 @@ def test_hard_gates_leave_factors_out(seed):
         np.testing.assert_allclose(found.beliefs, flat, atol=1e-9)
         assert found.messages == messages
     for loss in LOSSES:
-        value, each = risk.with_settings(loss=loss).judged(found)
+        value, each = risk_of(problem, asked, replace(settings, loss=loss), "gated").judged(found)
         assert value == pytest.approx(loss_of(loss, beliefs, problem, asked), rel=1e-9)
         assert each == pytest.approx(messages / asked.sum())
 
 
 def test_without_gates_all_are_open():
     problem, asked, point, settings = world(3)
-    risk = risk_of(problem, asked, settings, "gated").with_settings(gated=False, price=0.0)
+    risk = risk_of(problem, asked, replace(settings, gated=False, price=0.0), "gated")
     value, gradient = risk(point)
     assert (gradient[problem.graph.layout.size :] == 0.0).all()
     assert risk.judged(risk.hard(point, 0.3))[0] == pytest.approx(value, rel=1e-9)

@@ -73,19 +73,15 @@ class ForestPlan:
 
     Args:
         order: the node at each position, shape (n,), int32.
-        parent: position of the parent, -1 at roots.
-        edge: the factor between the two, -1 at roots.
-        parent_first: whether the parent stands first in it.
-        cardinality: shape (n,), int32.
+        edge: the factor between each position and its parent, -1 at roots.
+        forest: positions as kernels take them; its `cell` is as if the tables of all edges stood one after the other.
         whole, hanging, spine: blocks of whole trees, of subtrees that hang on a spine, and of spines.
         roots: positions of the hanging subtrees' roots.
     """
 
     order: np.ndarray
-    parent: np.ndarray
     edge: np.ndarray
-    parent_first: np.ndarray
-    cardinality: np.ndarray
+    forest: Forest
     whole: tuple[tuple[int, int], ...]
     hanging: tuple[tuple[int, int], ...]
     spine: tuple[tuple[int, int], ...]
@@ -111,8 +107,8 @@ class ForestPlan:
         edge = edge_of[order]
         parent = np.where(edge >= 0, position[parent_of[order]], np.int32(-1))
         cardinality = scopes.cardinality[order]
-        above = np.where(edge >= 0, cardinality[parent], np.int32(0))
-        cost = offsets(cardinality * (1 + above.astype(np.int64)))
+        above = np.where(edge >= 0, cardinality[parent], np.int32(0)).astype(np.int64)
+        cost = offsets(cardinality * (1 + above))
         spine = np.arange(runs[-1], scopes.n_nodes + 1)
         whole, hanging, cut = (
             tuple(pairwise(forest_layout.group_runs(starts, cost, block).tolist()))
@@ -122,36 +118,12 @@ class ForestPlan:
         joined = np.flatnonzero(edge >= 0)
         parent_first[joined] = edges[edge[joined], 1] == order[joined]
         roots = runs[n_whole + 1 :] - 1  # the last position of a run
-        return cls(order, parent, edge, parent_first, cardinality, whole, hanging, cut, roots)
+        starts = offsets(cardinality), offsets(above), offsets(above * cardinality)
+        return cls(order, edge, Forest(parent, parent_first, cardinality, *starts), whole, hanging, cut, roots)
 
     @property
     def n(self) -> int:
         return len(self.order)
-
-    @cached_property
-    def state_start(self) -> np.ndarray:
-        """Where each position's states begin in flat node tables, shape (n + 1,)."""
-        return offsets(self.cardinality)
-
-    @cached_property
-    def _above(self) -> np.ndarray:
-        return np.where(self.parent >= 0, self.cardinality[self.parent], np.int32(0)).astype(np.int64)
-
-    @cached_property
-    def message_start(self) -> np.ndarray:
-        """Where the message to each position's parent begins, shape (n + 1,)."""
-        return offsets(self._above)
-
-    @cached_property
-    def cell(self) -> np.ndarray:
-        """Where each position's table would begin if all stood one after the other, shape (n + 1,)."""
-        return offsets(self._above * self.cardinality)
-
-    @cached_property
-    def forest(self) -> Forest:
-        """The forest as kernels take it."""
-        parts = (self.parent, self.parent_first, self.cardinality, self.state_start, self.message_start, self.cell)
-        return Forest(*map(np.ascontiguousarray, parts))
 
     def states_of(self, start: np.ndarray) -> np.ndarray:
         """Indices that bring flat node tables, whose nodes begin at `start`, into the order of positions."""
@@ -178,12 +150,12 @@ class ForestSweep:
 
     def __init__(self, plan: ForestPlan) -> None:
         self._plan = plan
-        sizes = np.unique(plan.cardinality).tolist()
+        sizes = np.unique(plan.forest.cardinality).tolist()
         self._kernels = SWEEPS[sizes[0] if len(sizes) == 1 and sizes[0] in SWEEPS else 0]
         self._forest = plan.forest
         cut = (*plan.hanging, *plan.spine)
         self._first = cut[0][0] if cut else plan.n
-        sized = plan.state_start, plan.message_start, plan.cell
+        sized = plan.forest.state_start, plan.forest.message_start, plan.forest.cell
         most = [max((int(start[hi] - start[lo]) for lo, hi in (*plan.whole, *cut)), default=0) for start in sized]
         self._desks = [_Desk(*most) for _ in range(LANES if len(plan.whole) + len(cut) >= LANES else 1)]
         n_states, n_messages = (int(start[-1] - start[self._first]) for start in sized[:2])
@@ -312,11 +284,11 @@ class ForestSweep:
             return float(sum(value for found in pool.map(run, lanes) for value in found))
 
     def _n_states(self, block: Block) -> int:
-        return int(self._plan.state_start[block[1]] - self._plan.state_start[block[0]])
+        return int(self._forest.state_start[block[1]] - self._forest.state_start[block[0]])
 
     def _part(self, block: Block) -> np.ndarray:
         """A block's beliefs among those of all trees with a spine."""
-        start = self._plan.state_start
+        start = self._forest.state_start
         return self._shared.belief[start[block[0]] - start[self._first] : start[block[1]] - start[self._first]]
 
     def _nodes(self, tables: AbstractForestTables, block: Block, out: np.ndarray, linear: bool) -> float:
@@ -325,13 +297,13 @@ class ForestSweep:
         if not linear or exp_in_place(out) <= forest.WIDE:
             return 0.0
         tables.node_potentials(block, out)
-        return _shifted(self._plan.state_start[block[0] : block[1] + 1], out)
+        return _shifted(self._forest.state_start[block[0] : block[1] + 1], out)
 
     def _edges(self, tables: AbstractForestTables, block: Block, lane: int, linear: bool) -> tuple[np.ndarray, float]:
         """The edges' tables, in the lane's buffer, and as `_nodes`."""
         if self._tables.given is not None:
             return (self._tables.exponentials, self._tables.scale) if linear else (self._tables.given.potentials, 0.0)
-        cell = self._plan.cell[block[0] : block[1] + 1]
+        cell = self._forest.cell[block[0] : block[1] + 1]
         out = self._desks[lane].edges[: int(cell[-1] - cell[0])]
         tables.edge_potentials(block, out)
         if not linear or exp_in_place(out) <= forest.WIDE:
@@ -343,7 +315,7 @@ class ForestSweep:
         """The block as kernels take it, and the forest with the places of its tables."""
         given = self._tables.given
         if given is None:
-            return Run(*block, stop, first, int(self._plan.cell[block[0]])), self._forest
+            return Run(*block, stop, first, int(self._forest.cell[block[0]])), self._forest
         return Run(*block, stop, first, 0), self._forest._replace(cell=given.cell)
 
     def _climb(self, block: Block, stop: int, first: int, edges: np.ndarray, desk: _Desk, linear: bool) -> float:
@@ -403,17 +375,17 @@ class _FlatTables(AbstractForestTables):
     factors: np.ndarray
 
     def _states_of(self, block: Block) -> np.ndarray:
-        return self.states[self.plan.state_start[block[0]] : self.plan.state_start[block[1]]]
+        return self.states[self.plan.forest.state_start[block[0]] : self.plan.forest.state_start[block[1]]]
 
     def node_potentials(self, block: Block, out: np.ndarray) -> None:
         out[:] = self.potentials.nodes[self._states_of(block)]
 
     def edge_potentials(self, block: Block, out: np.ndarray) -> None:
-        forest.gather(*block, self.plan.edge, self.plan.cell, self.table_start, self.potentials.factors, out)
+        forest.gather(*block, self.plan.edge, self.plan.forest.cell, self.table_start, self.potentials.factors, out)
 
     def take(self, block: Block, nodes: np.ndarray, edges: np.ndarray, lane: int) -> None:
         self.nodes[self._states_of(block)] = nodes
-        forest.scatter(*block, self.plan.edge, self.plan.cell, self.table_start, edges, self.factors)
+        forest.scatter(*block, self.plan.edge, self.plan.forest.cell, self.table_start, edges, self.factors)
 
 
 @dataclass(frozen=True)

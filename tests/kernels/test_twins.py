@@ -138,20 +138,20 @@ def test_a_plan_is_a_forest_in_order(size):
     assert sorted(plan.order) == list(range(n))
     joined = np.flatnonzero(plan.edge >= 0)
     assert sorted(plan.edge[joined]) == list(range(len(edges)))
-    assert (plan.parent[joined] > joined).all()
+    assert (plan.forest.parent[joined] > joined).all()
     for v in joined:
-        ends = (plan.order[v], plan.order[plan.parent[v]])
-        assert tuple(edges[plan.edge[v]]) == (ends[::-1] if plan.parent_first[v] else ends)
+        ends = (plan.order[v], plan.order[plan.forest.parent[v]])
+        assert tuple(edges[plan.edge[v]]) == (ends[::-1] if plan.forest.parent_first[v] else ends)
     blocks = (*plan.whole, *plan.hanging, *plan.spine)
     assert [a for a, _ in blocks] == [0, *(b for _, b in blocks[:-1])] and blocks[-1][1] == n
     for lo, hi in plan.whole:
-        assert (plan.parent[lo:hi] < hi).all()
-        assert plan.cell[hi] - plan.cell[lo] <= size
+        assert (plan.forest.parent[lo:hi] < hi).all()
+        assert plan.forest.cell[hi] - plan.forest.cell[lo] <= size
     spine = plan.spine[0][0] if plan.spine else n
     for lo, hi in plan.hanging:
-        assert ((plan.parent[lo:hi] < hi) | (plan.parent[lo:hi] >= spine)).all()
-        assert plan.cell[hi] - plan.cell[lo] <= size
-    hanging = [v for v in joined if v < spine <= plan.parent[v]]
+        assert ((plan.forest.parent[lo:hi] < hi) | (plan.forest.parent[lo:hi] >= spine)).all()
+        assert plan.forest.cell[hi] - plan.forest.cell[lo] <= size
+    hanging = [v for v in joined if v < spine <= plan.forest.parent[v]]
     assert hanging == plan.roots.tolist()
 
 

@@ -63,7 +63,7 @@ class AbstractLikelihood(ABC):
 
 
 class AbstractJointLikelihood(AbstractLikelihood):
-    """`log Z(e, w) - score(x, e, w)`: of all nodes together.
+    """`log Z(e, w) - score(x, e, w)`: of all nodes together, or a sum of these over small models.
 
     Args:
         known: nodes whose states are given and not asked for, shape (n_nodes,), bool; None is none.
@@ -240,7 +240,7 @@ class InferredLikelihood(AbstractJointLikelihood):
 
 
 @dataclass(frozen=True)
-class PairLikelihood(AbstractLikelihood):
+class PairLikelihood(AbstractJointLikelihood):
     """Minus the sum over edges of `log P(x_i, x_j | e)`, each pair a model of its own with both ends' features.
 
     A node without edges counts once, alone. The weights are shared over all pairs of all templates.
@@ -251,39 +251,27 @@ class PairLikelihood(AbstractLikelihood):
 
     graph: ReducedGraph
     states: np.ndarray
+    known: None = None
 
     @cached_property
-    def _copies(self) -> np.ndarray:
-        """In how many small models each node takes part, shape (n_nodes,)."""
-        return np.maximum(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes), 1)
+    def _degree(self) -> np.ndarray:
+        """Return in how many pairs each node takes part, shape (n_nodes,)."""
+        return np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes)
 
     @cached_property
-    def _alone(self) -> np.ndarray:
-        """Return which nodes have no edge, shape (n_nodes,), bool."""
-        return np.asarray(np.bincount(self.graph.edges.ravel(), minlength=self.graph.n_nodes) == 0)
-
-    @cached_property
-    def _evidence(self) -> np.ndarray:
-        return evidence_tables(self.graph, self.states)
-
-    @cached_property
-    def _observed_counts(self) -> np.ndarray:
+    def observed_counts(self) -> np.ndarray:
+        """Pattern counts of the observed states in all small models, shape (layout.size,)."""
         out, more = self.graph.state_counts(self.states), np.zeros(int(self.graph.state_start[-1]))
-        more[self.graph.state_start[:-1] + self.states] = self._copies - 1
+        more[self.graph.state_start[:-1] + self.states] = np.maximum(self._degree - 1, 0)
         self.graph.add_node_counts(more, out)
         return out
 
-    def __call__(self, weights: np.ndarray) -> tuple[float, np.ndarray]:
-        node_tables = self.graph.node_log_potentials(weights)
-        log_partition, expected = self._run(weights, node_tables)
-        if (self.states >= 0).all():
-            return log_partition - _dot(self._observed_counts, weights), expected - self._observed_counts
-        clamped, observed = self._run(weights, node_tables + self._evidence)
-        return log_partition - clamped, expected - observed
-
-    def _run(self, weights: np.ndarray, node_tables: np.ndarray) -> tuple[float, np.ndarray]:
-        """Sum of the small models' log partitions, and their expected counts."""
+    def expectation(self, weights: np.ndarray, added: np.ndarray | None) -> tuple[float, np.ndarray]:
+        """Return the sum of the small models' log partitions, and their expected counts."""
         graph = self.graph
+        node_tables = graph.node_log_potentials(weights)
+        if added is not None:
+            node_tables = node_tables + added
         expected_nodes = np.zeros_like(node_tables)
         expected = np.zeros(graph.graph.layout.size)
         log_partition = 0.0
@@ -299,9 +287,10 @@ class PairLikelihood(AbstractLikelihood):
                 tables,
                 expected_nodes,
             )
-        alone = np.repeat(self._alone, graph.cardinality)
-        tables, log_partitions = node_tables[alone], np.empty(np.count_nonzero(self._alone))
-        conditionals.normalise(frozen(offsets(graph.cardinality[self._alone]), np.int64), tables, log_partitions)
+        sizes = graph.cardinality[self._degree == 0]
+        alone = np.repeat(self._degree == 0, graph.cardinality)
+        tables, log_partitions = node_tables[alone], np.empty(len(sizes))
+        conditionals.normalise(frozen(offsets(sizes), np.int64), tables, log_partitions)
         log_partition += float(log_partitions.sum())
         expected_nodes[alone] += tables
         graph.add_node_counts(expected_nodes, expected)

@@ -22,7 +22,6 @@ from relcrf.inference.forest import (
     LANES,
     AbstractForestTables,
     Block,
-    ForestInference,
     ForestPlan,
     ForestSweep,
     SharedTables,
@@ -352,10 +351,3 @@ def penalised(objective: Objective, l2: np.ndarray, learned: np.ndarray) -> Obje
         return value, np.where(learned, gradient + strength * weights, 0.0)
 
     return evaluate
-
-
-def log_likelihood(graph: ReducedGraph, weights: np.ndarray, states: np.ndarray) -> float:
-    """Log-likelihood of a joint state on a forest, in nats."""
-    potentials = graph.potentials(weights)
-    log_partition = ForestInference(graph.scopes).marginals(potentials).log_partition
-    return graph.scopes.score(potentials, states) - log_partition

@@ -22,7 +22,6 @@ from relcrf.learning.likelihood import (
     ForestLikelihood,
     InferredLikelihood,
     PairLikelihood,
-    log_likelihood,
     penalised,
 )
 
@@ -102,7 +101,6 @@ def test_forest_likelihood_is_the_likelihood(seed):
     potentials = graph.potentials(weights)
     exact = graph.scopes.score(potentials, states) - Enumeration(graph.scopes).marginals(potentials).log_partition
     assert ForestLikelihood.of(graph, states)(weights)[0] == pytest.approx(-exact)
-    assert log_likelihood(graph, weights, states) == pytest.approx(exact)
 
 
 @pytest.mark.parametrize("seed", range(10))

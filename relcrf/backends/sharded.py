@@ -8,21 +8,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 
 from relcrf.backends.base import AbstractBackend, Inferred, Problem, SharedVector
-from relcrf.backends.registry import make
 from relcrf.columns.offsets import offsets
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.execution.base import AbstractExecutor
 from relcrf.graph.reduction import Role
 from relcrf.graph.shards import SHARD_FACTORS, cut, load_shard
 from relcrf.inference.result import Verdict
-from relcrf.settings import names_of
 
 T = TypeVar("T")
+
+ANSWERS = ("answered", "marginals", "map_states", "edges")
+"""Files with the answers for a shard."""
 
 FACTOR_BYTES = 300
 """What a factor takes while its shard is at work, about: its edge, its terms and its tables."""
@@ -83,16 +84,14 @@ def infer(problem: ShardedProblem, backend: AbstractBackend, vectors: Mapping[st
         UsageError: where the backend needs the graph in one piece.
     """
     require_pieces(backend)
-    named = tuple(sorted((name, problem.share(vector)) for name, vector in vectors.items()))
-    settings = {name: getattr(backend, name) for name in names_of(type(backend))}
-    task = _Infer(backend.name, tuple(sorted(settings.items())), named)
-    answers = problem.executor.map(task, problem.shards)
+    shared = {name: problem.share(vector) for name, vector in sorted(vectors.items())}
+    answers = problem.executor.map(partial(_infer_shard, backend=backend, vectors=shared), problem.shards)
     variables = np.flatnonzero(problem.roles == Role.FREE)
     state_start = offsets(problem.graph.cardinality[variables])
     marginals, states = np.empty(int(state_start[-1])), np.empty(len(variables), dtype=np.int32)
     edges = []
     for path in problem.shards:
-        found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in _Infer.FILES}
+        found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in ANSWERS}
         place = np.searchsorted(variables, found["answered"])
         sizes = problem.graph.cardinality[found["answered"]]
         start = np.repeat(state_start[place] - offsets(sizes)[:-1], sizes)
@@ -138,25 +137,15 @@ def _on_piece(shard: Path, function: Callable[[Problem], T], keep: int) -> T:
     return function(piece)
 
 
-@dataclass(frozen=True)
-class _Infer:
-    """Answers for a shard, written beside it; what travels back is the log partition and the verdict."""
-
-    FILES = ("answered", "marginals", "map_states", "edges")
-
-    backend: str
-    settings: tuple[tuple[str, Any], ...]
-    vectors: tuple[tuple[str, SharedVector], ...]
-
-    def __call__(self, shard: Path) -> tuple[float, Verdict]:
-        loaded = load_shard(shard)
-        system = make(self.backend, **dict(self.settings))
-        vectors = {name: vector.get() for name, vector in self.vectors}
-        found = system.infer(Problem(loaded.graph, loaded.roles, loaded.states), vectors)
-        variables = loaded.variables
-        arrays = (variables[found.variables], found.marginals, found.map_states, variables[found.edges])
-        for name, array in zip(self.FILES, arrays, strict=True):
-            partial = shard / f".{name}.{os.getpid()}.npy"
-            np.save(partial, array, allow_pickle=False)
-            os.replace(partial, shard / f"{name}.npy")
-        return found.log_partition, found.verdict
+def _infer_shard(shard: Path, backend: AbstractBackend, vectors: Mapping[str, SharedVector]) -> tuple[float, Verdict]:
+    """Write the answers for a shard beside it; what travels back is the log partition and the verdict."""
+    loaded = load_shard(shard)
+    piece = Problem(loaded.graph, loaded.roles, loaded.states)
+    found = backend.infer(piece, {name: vector.get() for name, vector in vectors.items()})
+    variables = loaded.variables
+    arrays = (variables[found.variables], found.marginals, found.map_states, variables[found.edges])
+    for name, array in zip(ANSWERS, arrays, strict=True):
+        partial_file = shard / f".{name}.{os.getpid()}.npy"
+        np.save(partial_file, array, allow_pickle=False)
+        os.replace(partial_file, shard / f"{name}.npy")
+    return found.log_partition, found.verdict

@@ -14,38 +14,15 @@ SOON = 0.1
 
 
 @contextmanager
-def remembered() -> Iterator[list[int]]:
-    """Tells whether Ctrl-C came inside: a compiler that it meets may raise something else in its place.
+def sent_again(number: int, raises: type[BaseException]) -> Iterator[list[int]]:
+    """Send a signal again whose exception was dropped, until it is raised; yield the signals that were received.
 
-    Only where Ctrl-C does what Python makes of it, and in the main thread, where alone it comes.
-    """
-    came: list[int] = []
-    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler or not _is_main():
-        yield came
-        return
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        signal.default_int_handler(number, frame)
-
-    signal.signal(signal.SIGINT, remember)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _is_main() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
-@contextmanager
-def sent_again(number: int, raises: type[BaseException]) -> Iterator[None]:
-    """Inside, a signal whose exception has been dropped comes once more, until it is heard.
+    The list is for whoever meets another exception: a compiler that a signal interrupts may raise one of its own.
 
     Args:
         number: of the signal. raises: what its handler raises, and nothing else does.
     """
+    received: list[int] = []
     before, main, handler = sys.unraisablehook, threading.main_thread().ident, signal.getsignal(number)
     lock, listening, dropping, missed = threading.Lock(), True, False, False
 
@@ -54,12 +31,13 @@ def sent_again(number: int, raises: type[BaseException]) -> Iterator[None]:
             if main is not None and listening:
                 signal.pthread_kill(main, number)
 
-    def handle(came: int, frame: FrameType | None) -> None:
+    def handle(signal_number: int, frame: FrameType | None) -> None:
         nonlocal missed
         if dropping:  # what is raised in the hook is dropped as well
             missed = True
         elif callable(handler):
-            handler(came, frame)
+            received.append(signal_number)
+            handler(signal_number, frame)
 
     def send_soon() -> None:
         again = threading.Timer(SOON, send)
@@ -77,14 +55,15 @@ def sent_again(number: int, raises: type[BaseException]) -> Iterator[None]:
         if missed:
             send_soon()
 
-    if _is_main() and callable(handler):
+    is_handled = threading.current_thread() is threading.main_thread() and callable(handler)
+    if is_handled:
         signal.signal(number, handle)
     sys.unraisablehook = hook
     try:
-        yield
+        yield received
     finally:
         with lock:
             listening = False
         sys.unraisablehook = before
-        if _is_main() and callable(handler):
+        if is_handled:
             signal.signal(number, handler)

@@ -33,7 +33,7 @@ from relcrf.cli import (
     warmup,
     weights,
 )
-from relcrf.cli.dropped_signals import remembered, sent_again
+from relcrf.cli.dropped_signals import sent_again
 from relcrf.cli.options import flattened
 from relcrf.cli.output import complain, note, print_json, say_error
 from relcrf.cli.time_limit import INTERRUPTED, is_over, out_of_time
@@ -209,9 +209,9 @@ def _run(arguments: Sequence[str]) -> int:
     Raises:
         RelcrfError: for every mistake of the user, and every limit of the machine.
     """
-    came: list[int] = []
+    received: list[int] = []
     try:
-        with remembered() as came, sent_again(signal.SIGINT, KeyboardInterrupt):
+        with sent_again(signal.SIGINT, KeyboardInterrupt) as received:
             code = app(arguments, standalone_mode=False)
         if code == INTERRUPTED:
             return _interrupted()
@@ -233,7 +233,7 @@ def _run(arguments: Sequence[str]) -> int:
         raise _system_error(error) from None
     except Exception as error:
         # Ctrl-C, or the end of the time, while DuckDB was at work or a kernel was compiled
-        if came or is_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
+        if received or is_over() or (isinstance(error, RuntimeError) and "Query interrupted" in str(error)):
             return _interrupted("interrupted")
         if isinstance(error, duckdb.Error) and FULL in str(error):
             raise _file_error(error) from None

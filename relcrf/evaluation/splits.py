@@ -215,7 +215,7 @@ def split_by(grounding: Grounding, plan: SplitPlan | str) -> Partition:
     labelled = labels_in(grounding)
     match plan.kind:
         case "column":
-            names, group = _groups(_column_of(grounding, plan.column), grounding.blocks)
+            names, group = _groups(grounding, plan.column)
             if plan.folds is None:
                 return Partition(str(plan), group, names)
             there = len(distinct(group[labelled & (group >= 0)]))
@@ -291,35 +291,48 @@ def _strata(grounding: Grounding, of: str | None) -> np.ndarray:
     return out
 
 
-def _column_of(grounding: Grounding, name: str) -> list[np.ndarray | None]:
-    """For each block a column's texts; with an entity before it, `Page.university`, None for what is not about one."""
+def _groups(grounding: Grounding, name: str) -> tuple[tuple[str, ...], np.ndarray]:
+    """Return the distinct texts of a column, and the index of each variable's text; `NOWHERE` for one without the column.
+
+    Args:
+        name: A column of the entity that a variable is about; for a tuple, of the first argument that has the column. With
+            an entity before it, `Page.university`, the column of that entity alone.
+
+    Raises:
+        DataError: A variable is not about an entity, or none is about the named one (E342).
+    """
+    bound, spec = grounding.bound, grounding.spec
     entity, _, column = name.partition(".")
-    if not column or grounding.spec.entity(entity) is None:
-        return [_column(grounding, block, name) for block in grounding.blocks]
-    found = [
-        _entity_column(grounding, block, block.sorts.index(entity), column) if entity in block.sorts else None
-        for block in grounding.blocks
-    ]
-    if all(texts is None for texts in found):
+    if not column or spec.entity(entity) is None:
+        entity, column = "", name
+    texts: list[np.ndarray | None] = []
+    for block in grounding.blocks:
+        places = [k for k, sort in enumerate(block.sorts) if spec.entity(sort) and entity in ("", sort)]
+        if not (places or entity):
+            message = f"'{block.name}' is about no things, and cannot be split by a column of theirs"
+            hint = "give it an argument that is an entity, or split by folds=10"
+            raise DataError(Diagnostic("E342", message, hint=hint))
+        with_column = places if entity else [k for k in places if bound.has_column(block.sorts[k], column)]
+        chosen = next(iter(with_column or places), None)
+        if chosen is None:
+            texts.append(None)
+        else:
+            codes = argument_codes(bound, block)[chosen]
+            texts.append(np.asarray(bound.raw_column(block.sorts[chosen], column)[codes]).astype(str))
+    known = [part for part in texts if part is not None]
+    if not known:
         message = f"nothing that is predicted is about {entity}, by whose '{column}' it is to be split"
         raise DataError(Diagnostic("E342", message, hint="name a column of a thing that something is predicted of"))
-    return found
-
-
-def _groups(texts: list[np.ndarray | None], blocks: tuple[VariableBlock, ...]) -> tuple[tuple[str, ...], np.ndarray]:
-    """The distinct texts, and which one each variable has, -1 for those without a column."""
-    known = np.concatenate([part.astype(str) for part in texts if part is not None])
-    values = np.unique(known)
+    values = np.unique(np.concatenate(known))
     group = [
-        np.full(block.count, NOWHERE) if part is None else np.searchsorted(values, part.astype(str))
-        for block, part in zip(blocks, texts, strict=True)
+        np.full(block.count, NOWHERE) if part is None else np.searchsorted(values, part)
+        for block, part in zip(grounding.blocks, texts, strict=True)
     ]
     return tuple(values.tolist()), np.concatenate(group)
 
 
 def _by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
-    texts = _column_of(grounding, plan.column)
-    values, group = _groups(texts, grounding.blocks)
+    values, group = _groups(grounding, plan.column)
     times = _times(values, plan.column)
     missing = np.full(1, np.nan if times.dtype == float else "NaT", dtype=times.dtype)
     of_variable = np.concatenate((times, missing))[group]
@@ -331,13 +344,11 @@ def _by_time(grounding: Grounding, plan: SplitPlan) -> Partition:
     there, folds = len(np.unique(of_variable[labelled])), _folds(plan)
     _require_parts(plan, there - 1, f"times in '{plan.column}' with labels after the first")
     period = periods(of_variable, labelled, folds + 1)
-    order = np.argsort(times, kind="stable")
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
     names = []
     for number in range(int(period.max()) + 1):
-        inside = place[group[labelled & (period == number)]]
-        first, last = (values[order[edge]] for edge in (inside.min(), inside.max()))
+        inside = distinct(group[labelled & (period == number)])
+        ascending = inside[np.argsort(times[inside], kind="stable")]
+        first, last = (values[place] for place in ascending[[0, -1]])
         names.append(first if first == last else f"{first}..{last}")
     return Partition(str(plan), period, tuple(names), ordered=True)
 
@@ -363,20 +374,3 @@ def _hashes(grounding: Grounding, block: VariableBlock, salt: str) -> np.ndarray
         own.update("".join(f"\0{len(key)}:{key}" for key in keys).encode())
         found[k] = int.from_bytes(own.digest(), "big")
     return found
-
-
-def _column(grounding: Grounding, block: VariableBlock, column: str) -> np.ndarray:
-    """The column's value for each variable of a block: the thing's; for a tuple, that of its first argument that has it."""
-    bound = grounding.bound
-    entities = [k for k, sort in enumerate(block.sorts) if grounding.spec.entity(sort)]
-    if not entities:
-        message = f"'{block.name}' is about no things, and cannot be split by a column of theirs"
-        raise DataError(Diagnostic("E342", message, hint="give it an argument that is an entity, or split by folds=10"))
-    having = [k for k in entities if bound.has_column(block.sorts[k], column)]
-    return _entity_column(grounding, block, (having or entities)[0], column)
-
-
-def _entity_column(grounding: Grounding, block: VariableBlock, argument: int, column: str) -> np.ndarray:
-    """A column of the things that stand at one argument of a block, as text."""
-    bound = grounding.bound
-    return np.asarray(bound.raw_column(block.sorts[argument], column)[argument_codes(bound, block)[argument]])

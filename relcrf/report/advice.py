@@ -50,7 +50,7 @@ def warnings(
         f"{count:,} keys of template '{name}' were never seen in training; their weights are 0."
         for name, count in trial.unseen_keys.items()
     ]
-    few = [f"{section.labels.name} ({section.n:,})" for section in found if section.n < FEW]
+    few = [f"{section.labels.name} ({section.labels.held:,})" for section in found if section.labels.held < FEW]
     if few:
         out.append(f"Few labels are held out, too few for small differences: {listing(few)}.")
     linked = [section.labels.name for section in found if section.resampled == "labels"]

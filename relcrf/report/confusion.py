@@ -18,32 +18,18 @@ MOST_MISTAKES = 10
 
 
 @dataclass(frozen=True)
-class Line:
-    """The answers to the labels of one value.
-
-    Args:
-        answers: The number of times that each value is the answer.
-        recall, precision: None where the value is no label, or no answer.
-    """
-
-    value: str
-    answers: tuple[int, ...]
-    recall: float | None
-    precision: float | None
-
-
-@dataclass(frozen=True)
 class Confusion:
     """The wrong answers for one attribute.
 
     Args:
-        lines: One per value; empty where there are more than `MOST_STATES`.
+        counts: A row per value that is a label, with the number of times that each value is the answer; empty where there
+            are more values than `MOST_STATES`.
         pairs: Of different values, the most frequent first: `truth`, `answer`, `count`, and `labels` of the truth's value.
         mistakes: The most confident first: `name`, `truth`, `answer`, the `probability` of the answer, and that `of_truth`.
     """
 
     values: tuple[str, ...]
-    lines: tuple[Line, ...]
+    counts: tuple[tuple[int, ...], ...]
     pairs: Frame
     mistakes: Frame
 
@@ -56,16 +42,7 @@ def confusion(scored: ScoredLabels, values: Sequence[str], names: Sequence[str])
     """
     k, texts = len(values), np.array([*values], dtype=object)
     counts = np.bincount(scored.truth * k + scored.modes, minlength=k * k).reshape(k, k)
-    labels, answers, right = counts.sum(axis=1), counts.sum(axis=0), counts.diagonal()
-    lines = [
-        Line(
-            values[state],
-            tuple(counts[state].tolist()),
-            float(right[state] / labels[state]) if labels[state] else None,
-            float(right[state] / answers[state]) if answers[state] else None,
-        )
-        for state in range(k if k <= MOST_STATES else 0)
-    ]
+    labels, right = counts.sum(axis=1), counts.diagonal()
     wrong = counts - np.diag(right)
     truth, answer = np.divmod(
         np.argsort(-wrong, axis=None, kind="stable")[: min(MOST_PAIRS, np.count_nonzero(wrong))], k
@@ -81,4 +58,5 @@ def confusion(scored: ScoredLabels, values: Sequence[str], names: Sequence[str])
         "probability": confidence[mistaken],
         "of_truth": scored.probabilities[mistaken, scored.truth[mistaken]],
     }
-    return Confusion(tuple(values), tuple(lines), Frame(pairs), Frame(mistakes))
+    shown = tuple(map(tuple, counts.tolist())) if k <= MOST_STATES else ()
+    return Confusion(tuple(values), shown, Frame(pairs), Frame(mistakes))

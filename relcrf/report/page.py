@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
+import numpy as np
+
 from relcrf.backends import run_folder
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.provenance import TrainingProtocol
@@ -21,7 +23,6 @@ from relcrf.printable import printable
 from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
 from relcrf.report.plot import EXTRA, Plot
 from relcrf.report.results import sections
-from relcrf.report.tiles import tiles
 from relcrf.report.trial import Trial
 
 PURPOSE = "relcrf report"
@@ -87,6 +88,7 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
     judged = [] if trial is None else sections(trial)
     templates = weights.templates(learned)
     errors = trial.errors if trial is not None and isinstance(trial.errors, StandardErrors) else None
+    learnt = learned.layout.learned()
     warned = advice.warnings(learned, templates, matched, trial, judged)
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -96,7 +98,8 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
         css=f"{_shipped('page.css')}\n{model_text.style()}",
         name=name,
         learned=learned,
-        tiles=tiles(learned, timings, judged),
+        learnt=int(learnt.sum()),
+        nonzero=int(np.count_nonzero(learned.vectors["weights"][learnt])),
         warnings=warned,
         trial=trial,
         sections=judged,

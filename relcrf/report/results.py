@@ -77,11 +77,9 @@ class Section:
     Args:
         resampled: `components` or `labels`, which the intervals resample.
         gain: None where there is no local model to compare with.
-        has_curve: Whether the last plot is a learning curve.
     """
 
     labels: Labels
-    n: int
     systems: tuple[str, ...]
     measures: tuple[Measure, ...]
     of_run: Mapping[str, Estimate]
@@ -90,7 +88,6 @@ class Section:
     confusion: Confusion
     calibration: Calibration
     plots: tuple[Plot, ...]
-    has_curve: bool
 
 
 def sections(trial: Trial) -> list[Section]:
@@ -113,7 +110,6 @@ def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
     plots += [calibrated.plot, *([_curve(name, points)] if len(points) > 1 else [])]
     return Section(
         labels,
-        len(judged.truth),
         systems,
         tuple(_measures(figures)),
         figures[trial.system],
@@ -122,7 +118,6 @@ def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
         confusion(judged, tuple(labels.values), trial.names[name]),
         calibrated,
         tuple(plots),
-        len(points) > 1,
     )
 
 

@@ -103,6 +103,11 @@ def test_the_report_with_data(run, trial):
     figures = trial.predictions.estimates("ess", "Page.category")
     cells = html.text("td")
     assert f"{figures['accuracy'].value:.3f}" in cells and f"{figures['roc_auc'].value:.3f}" in cells
+    judged = trial.predictions.pooled("ess", "Page.category")
+    for state in np.unique(judged.truth):
+        right = ((judged.truth == state) & (judged.modes == state)).sum()
+        assert f"{right / (judged.truth == state).sum():.1%}" in cells, "recall"
+        assert f"{right / max((judged.modes == state).sum(), 1):.1%}" in cells, "precision"
     low, high = figures["accuracy"].low, figures["accuracy"].high
     assert f"[{low:.3f}, {high:.3f}]" in html.text("small")
     assert f"{figures['accuracy'].value:.1%}" in html.text("strong")
@@ -200,15 +205,14 @@ def test_many_states_are_pairs():
     counts = {
         (f"v{t}", f"v{m}"): int(((truth == t) & (modes == m)).sum()) for t in range(k) for m in range(k) if t != m
     }
-    assert found.lines == () and found.pairs["count"][0] == max(counts.values())
+    assert found.counts == () and found.pairs["count"][0] == max(counts.values())
     assert all(counts[truth, answer] == count for truth, answer, count, _ in found.pairs.rows())
     surest = np.flatnonzero(modes != truth)[probabilities.max(axis=1)[modes != truth].argmax()]
     assert found.mistakes["name"][0] == str(surest)
     few = confusion(ScoredLabels(probabilities[:, :2], truth % 2), "ab", [str(n) for n in range(500)])
     modes = probabilities[:, :2].argmax(axis=1)
-    assert few.lines[0].answers == tuple(int(((truth % 2 == 0) & (modes == m)).sum()) for m in range(2))
-    assert few.lines[1].recall == pytest.approx((modes[truth % 2 == 1] == 1).mean())
-    assert few.lines[1].precision == pytest.approx((truth[modes == 1] % 2 == 1).mean())
+    pairs = [(truth % 2 == label) & (modes == answer) for label in range(2) for answer in range(2)]
+    assert [count for row in few.counts for count in row] == [int(pair.sum()) for pair in pairs]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,8 @@ import typer
 from relcrf.backends import run_folder
 from relcrf.cli.options import JsonOption, RunArgument
 from relcrf.cli.output import note, print_json, say, table
-from relcrf.evaluation.learned_graph import Edge, LearnedGraph, learned_graph, require_edges
+from relcrf.data.frame import Frame
+from relcrf.evaluation.learned_graph import LearnedGraph, learned_graph, require_edges
 from relcrf.report import graph_files, network
 from relcrf.report.plot import require_drawable
 
@@ -44,7 +45,8 @@ def graph(
     if picture is not None:
         network.save(found, picture)
     if as_json:
-        answer = _answer(found, top)
+        counts = {"nodes": len(found.nodes), "edges": len(found.edges), "triples": found.triples}
+        answer = {**counts, "hubs": _hubs(found), "strongest": _strongest(found, top).to_dicts()}
         files = {name: path for name, path in (("graphml", graphml), ("picture", picture)) if path is not None}
         print_json({"run": run, **answer, **files, **({"dot": graph_files.as_dot(found)} if dot else {})})
         return
@@ -59,48 +61,33 @@ def graph(
         note(f"{found.triples:,} chosen candidates of three literals are no edges, and not shown")
 
 
-def _hubs(found: LearnedGraph) -> list[int]:
-    """The nodes of the most edges."""
-    return [int(node) for node in np.argsort(-found.degrees, kind="stable")[:_HUBS]]
+def _hubs(found: LearnedGraph) -> list[dict[str, Any]]:
+    """Return name, kind and degree of the nodes of the most edges."""
+    most = np.argsort(-found.degrees, kind="stable")[:_HUBS]
+    names, kinds = (found.nodes[column][most] for column in ("name", "kind"))
+    return Frame({"name": names, "kind": kinds, "degree": found.degrees[most]}).to_dicts()
 
 
-def _answer(found: LearnedGraph, top: int) -> dict[str, Any]:
-    hubs = [
-        {"name": found.nodes[k].name, "kind": found.nodes[k].kind, "degree": int(found.degrees[k])}
-        for k in _hubs(found)
-    ]
-    strongest = [
-        {
-            "first": found.nodes[edge.first].name,
-            "second": found.nodes[edge.second].name,
-            "template": edge.template,
-            "strength": edge.strength,
-            "weight": edge.weight,
-            "gain": edge.gain,
-        }
-        for edge in found.edges[:top]
-    ]
-    counts = {"nodes": len(found.nodes), "edges": len(found.edges), "triples": found.triples}
-    return {**counts, "hubs": hubs, "strongest": strongest}
+def _strongest(found: LearnedGraph, top: int) -> Frame:
+    """Return the first edges, with the names of their nodes in place of the numbers."""
+    edges = found.edges.chosen(np.arange(min(top, len(found.edges))))
+    names = found.nodes["name"]
+    return Frame({**edges.columns, "first": names[edges["first"]], "second": names[edges["second"]]})
 
 
 def _show(found: LearnedGraph, top: int) -> None:
     """The strongest edges, and the hubs in a line."""
-    shown = found.edges[:top]
-    has_gain = any(edge.gain is not None for edge in shown)
-    rows = [_row(found, edge, has_gain=has_gain) for edge in shown]
+    shown = _strongest(found, top)
+    has_gain = not np.isnan(shown["gain"]).all()
+    rows = []
+    for first, second, template, strength, weight, gain in shown.rows():
+        texts = [first, second, template, f"{weight:+.4f}" if weight == weight else f"±{strength:.4f}"]
+        rows.append([*texts, f"{gain:.4g}" if gain == gain else ""][: 4 + has_gain])
     title = f"{len(found.nodes):,} keys, {len(found.edges):,} edges"
     if len(shown) < len(found.edges):
         title += f"; the strongest {len(shown)}"
     table(title, ("first", "second", "of", "weight", *(("gain",) if has_gain else ())), rows)
-    hubs = ", ".join(f"{found.nodes[k].name} ({found.degrees[k]})" for k in _hubs(found))
+    hubs = ", ".join(f"{hub['name']} ({hub['degree']})" for hub in _hubs(found))
     say(f"most edges: {hubs}")
-    if any(edge.weight is None for edge in shown):
+    if np.isnan(shown["weight"]).any():
         note("of an edge with several weights the weight is their norm, written ±")
-
-
-def _row(found: LearnedGraph, edge: Edge, *, has_gain: bool) -> list[str]:
-    ends = [found.nodes[node].name for node in (edge.first, edge.second)]
-    weight = f"±{edge.strength:.4f}" if edge.weight is None else f"{edge.weight:+.4f}"
-    gain = [] if not has_gain else [f"{edge.gain:.4g}" if edge.gain is not None else ""]
-    return [*ends, edge.template, weight, *gain]

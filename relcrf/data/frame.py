@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,16 @@ class Frame:
     """Columns of equal length by name."""
 
     columns: Mapping[str, np.ndarray]
+
+    @classmethod
+    def of_rows(cls, kinds: Mapping[str, type], rows: Sequence[Sequence[Any]]) -> Frame:
+        """Return the frame of some rows.
+
+        Args:
+            kinds: The names of the columns, each with the type of its values.
+        """
+        columns = zip(*rows, strict=True) if rows else ((),) * len(kinds)
+        return cls({name: np.array(c, dtype=kind) for (name, kind), c in zip(kinds.items(), columns, strict=True)})
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

@@ -80,17 +80,17 @@ class Drawing:
     @cached_property
     def kinds(self) -> list[str]:
         """Of its nodes, in the order in which they come."""
-        return list(dict.fromkeys(node.kind for node in self.graph.nodes))
+        return list(dict.fromkeys(self.graph.nodes["kind"]))
 
     @cached_property
     def colours(self) -> list[str]:
         """Of each edge, by its sign; edges of several weights have none."""
-        return [SECOND if edge.weight is not None and edge.weight < 0 else FIRST for edge in self.graph.edges]
+        return np.where(self.graph.edges["weight"] < 0, SECOND, FIRST).tolist()
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
         """Colours and what they say."""
-        signed = any(edge.weight is not None for edge in self.graph.edges)
+        signed = not np.isnan(self.graph.edges["weight"]).all()
         signs = [(FIRST, "more often together"), (SECOND, "less often together")] if signed else [(FIRST, "edges")]
         kinds = [(_SHAPES[min(k, len(_SHAPES) - 1)][1], printable(kind)) for k, kind in enumerate(self.kinds)]
         return (*(entry for entry in signs if entry[0] in self.colours), *kinds)
@@ -106,9 +106,9 @@ def drawing(graph: LearnedGraph) -> Drawing:
     discs = 5.0 + 13.0 * np.sqrt(degrees / degrees.max())
     # Of equally many edges the strongest count.
     best = np.zeros(len(degrees))
-    np.maximum.at(best, graph.pairs.ravel(), np.repeat(graph.strengths, 2))
+    np.maximum.at(best, graph.pairs.ravel(), np.repeat(graph.edges["strength"], 2))
     labelled = set(np.lexsort((-best, -degrees))[:MOST_LABELS].tolist())
-    labels = tuple(short(node.name, MOST_LETTERS) if k in labelled else "" for k, node in enumerate(graph.nodes))
+    labels = tuple(short(name, MOST_LETTERS) if k in labelled else "" for k, name in enumerate(graph.nodes["name"]))
     words = np.array([_measure(label) for label in labels])
     boxes = np.column_stack((np.maximum(discs, words[:, 0]), discs + words[:, 1]))
     at = places(graph.pairs, boxes)
@@ -164,7 +164,7 @@ def _paint(axes: Any, made: Drawing, colours: Mapping[str, str]) -> None:
     axes.set_position((0.0, 0.0, 1.0, 1.0))
     axes.set_xlim(0.0, made.size[0])
     axes.set_ylim(0.0, made.size[1])
-    shares = made.graph.strengths / made.graph.strengths[0]
+    shares = made.graph.edges["strength"] / made.graph.edges["strength"][0]
     for number in range(len(made.graph.edges) - 1, -1, -1):  # the strongest last, above the others
         first, second = made.graph.pairs[number]
         colour, share = made.colours[number], float(shares[number])
@@ -176,7 +176,7 @@ def _paint(axes: Any, made: Drawing, colours: Mapping[str, str]) -> None:
         else:
             axes.plot(*made.at[[first, second]].T, solid_capstyle="round", **line)
     for node, (place, disc, label) in enumerate(zip(made.at, made.discs, made.labels, strict=True)):
-        shape, colour = _SHAPES[min(made.kinds.index(made.graph.nodes[node].kind), len(_SHAPES) - 1)]
+        shape, colour = _SHAPES[min(made.kinds.index(made.graph.nodes["kind"][node]), len(_SHAPES) - 1)]
         axes.plot(*place, marker=shape, markersize=disc if shape == "o" else 0.8 * disc, color=colours[colour],
                   markeredgecolor=colours[PAPER], markeredgewidth=0.8, zorder=3)  # fmt: skip
         if label:

@@ -146,4 +146,4 @@ def _share(value: float | None) -> str:
 def _graph(learned: LearnedModel) -> list[Plot]:
     """The picture of the chosen pairs, where there are any."""
     found = learned_graph(learned)
-    return [network.plot(found, f"{len(found.nodes):,} keys, {len(found.edges):,} edges")] if found.edges else []
+    return [network.plot(found, f"{len(found.nodes):,} keys, {len(found.edges):,} edges")] if len(found.edges) else []

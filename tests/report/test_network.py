@@ -13,8 +13,9 @@ from traits import TEXT, traits_world
 
 import relcrf
 from relcrf import api
+from relcrf.data.frame import Frame
 from relcrf.errors import UsageError
-from relcrf.evaluation.learned_graph import Edge, KeyNode, LearnedGraph, learned_graph, require_edges
+from relcrf.evaluation.learned_graph import EDGE, NODE, LearnedGraph, learned_graph, require_edges
 from relcrf.printable import printable
 from relcrf.report import graph_files, network, node_places
 from relcrf.report.node_places import places
@@ -34,11 +35,11 @@ HOSTILE = (
 
 
 def graph_of(names, pairs, weights, kind="has"):
-    edges = tuple(
-        Edge(a, b, "t", abs(w), w, None)
+    edges = [
+        (a, b, "t", abs(w), w, np.nan)
         for (a, b), w in sorted(zip(pairs, weights, strict=True), key=lambda each: -abs(each[1]))
-    )
-    return LearnedGraph(tuple(KeyNode(kind, name) for name in names), edges)
+    ]
+    return LearnedGraph(Frame.of_rows(NODE, [(kind, name) for name in names]), Frame.of_rows(EDGE, edges))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,8 @@ def hostile():
 def test_it_is_what_was_chosen(traits):
     found = learned_graph(traits)
     assert sum(found.degrees) == 2 * len(found.edges) == 2 * traits.summary["chosen"]
-    assert {node.kind for node in found.nodes} == {"trait", "verb"} and len(set(found.nodes)) == len(found.nodes)
+    nodes = found.nodes.rows()
+    assert set(found.nodes["kind"]) == {"trait", "verb"} and len(set(nodes)) == len(nodes)
     wanted = {}
     for block, info in enumerate(traits.templates):
         if info.name in ("traits", "subject"):
@@ -68,12 +70,12 @@ def test_it_is_what_was_chosen(traits):
                 wanted[info.name, *ends] = (weight, gain)
     assert wanted
     told = {
-        (e.template, *((found.nodes[n].kind, found.nodes[n].name) for n in (e.first, e.second))): (e.weight, e.gain)
-        for e in found.edges
-        if e.template in ("traits", "subject")
+        (template, nodes[first], nodes[second]): (weight, gain)
+        for first, second, template, _, weight, gain in found.edges.rows()
+        if template in ("traits", "subject")
     }
     assert told == wanted
-    assert [e.strength for e in found.edges] == sorted((abs(e.weight) for e in found.edges), reverse=True)
+    assert list(found.edges["strength"]) == sorted(np.abs(found.edges["weight"]), reverse=True)
 
 
 def test_tables_have_a_strength_and_no_sign():
@@ -89,10 +91,13 @@ def test_tables_have_a_strength_and_no_sign():
     grounding = model.ground(relcrf.Dataset(data)).with_chosen({"edge": (("a", "c"), ("b", "c"))})
     learned = api.fit(model, grounding, "pseudo").learned
     found = learned_graph(learned)
-    assert found.nodes == tuple(KeyNode("value", name) for name in "acb")
+    assert found.nodes.rows() == [("value", name) for name in "acb"]
     norms = np.linalg.norm(learned.layout.matrix(learned.vectors["weights"], 0), axis=1)
-    assert {(e.first, e.second, e.strength) for e in found.edges} == {(0, 1, norms[0]), (2, 1, norms[1])}
-    assert {(e.weight, e.gain) for e in found.edges} == {(None, None)}
+    assert {(first, second, strength) for first, second, _, strength, *_ in found.edges.rows()} == {
+        (0, 1, norms[0]),
+        (2, 1, norms[1]),
+    }
+    assert np.isnan(found.edges["weight"]).all() and np.isnan(found.edges["gain"]).all()
     assert [text for _, text in network.drawing(found).legend] == ["edges", "value"]
     learned.vectors["weights"][:9] = 0.0
     assert len(learned_graph(learned).edges) == 1
@@ -165,15 +170,15 @@ def test_graphml_reads_back(hostile, traits, tmp_path):
     assert [name or "" for _, name in read.nodes(data="name")] == [printable(name) for name in HOSTILE]
     found = {(min(a, b), max(a, b)): facts for a, b, facts in read.edges(data=True)}
     assert len(found) == len(hostile.edges)
-    for edge in hostile.edges:
-        ends = tuple(sorted((f"n{edge.first}", f"n{edge.second}")))
-        sign = 1 if edge.weight > 0 else -1
-        assert found[ends] == {"template": "t", "strength": edge.strength, "weight": edge.weight, "sign": sign}
+    for first, second, _, strength, weight, _ in hostile.edges.rows():
+        ends = tuple(sorted((f"n{first}", f"n{second}")))
+        sign = 1 if weight > 0 else -1
+        assert found[ends] == {"template": "t", "strength": strength, "weight": weight, "sign": sign}
     whole = learned_graph(traits)
     graph_files.write_graphml(whole, path)
     read = nx.read_graphml(path, force_multigraph=True)
     assert dict(read.degree()) == dict(read.nodes(data="degree"))
-    assert sorted(gain for *_, gain in read.edges(data="gain")) == sorted(edge.gain for edge in whole.edges)
+    assert sorted(gain for *_, gain in read.edges(data="gain")) == sorted(whole.edges["gain"])
 
 
 def test_dot_quotes_its_names(hostile):
@@ -182,4 +187,4 @@ def test_dot_quotes_its_names(hostile):
     labels = [line.partition("label=")[2].removesuffix("]") for line in lines if "label=" in line]
     # DOT's strings are JSON's here: a quote and a backslash have a backslash before them.
     assert [json.loads(label) for label in labels] == [printable(name) for name in HOSTILE]
-    assert sum("dashed" in line for line in lines) == sum(edge.weight < 0 for edge in hostile.edges)
+    assert sum("dashed" in line for line in lines) == sum(hostile.edges["weight"] < 0)

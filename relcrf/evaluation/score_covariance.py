@@ -11,7 +11,7 @@ Random Fields on a Network (1995).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import combinations
 
 import numpy as np
@@ -23,38 +23,29 @@ from relcrf.graph.reduction import ReducedGraph, Role
 from relcrf.inference.forest import ForestInference
 
 
-@dataclass(frozen=True, eq=False)
-class ScoreCovariance:
-    """At some weights.
+def score_variance(problem: Problem, conditionals: ReducedGraph, weights: np.ndarray) -> Callable[[np.ndarray], float]:
+    """Return a function that computes the variance of the score along a direction of weights, shape (layout.size,).
+
+    A variance below 0 means that there are too few labels.
 
     Args:
         conditionals: a node for each variable given its neighbours' labels, and no edges.
-        states: of its nodes. probabilities: of their states, flat.
-        beside: which pairs of nodes are in a common factor, shape (n_nodes, n_nodes), 1 where they are, in both orders.
+        weights: at which the score is taken.
     """
+    states = problem.states[conditionals.variables]
+    probabilities = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights)).nodes
+    beside, start = _beside(problem, conditionals), conditionals.state_start[:-1]
 
-    conditionals: ReducedGraph
-    states: np.ndarray
-    probabilities: np.ndarray
-    beside: csr_array
+    def along(direction: np.ndarray) -> float:
+        values = conditionals.node_log_potentials(direction)
+        score = values[start + states] - np.add.reduceat(probabilities * values, start)
+        return float(score @ score + score @ (beside @ score))
 
-    @classmethod
-    def of(cls, problem: Problem, conditionals: ReducedGraph, weights: np.ndarray) -> ScoreCovariance:
-        """Of the labels of a problem."""
-        found = ForestInference(conditionals.scopes).marginals(conditionals.potentials(weights))
-        return cls(conditionals, problem.states[conditionals.variables], found.nodes, _beside(problem, conditionals))
-
-    def along(self, direction: np.ndarray) -> float:
-        """The variance of the score along a direction of weights, shape (layout.size,); below 0 where there are too few labels to
-        tell."""
-        start = self.conditionals.state_start
-        values = self.conditionals.node_log_potentials(direction)
-        expected = np.add.reduceat(self.probabilities * values, start[:-1])
-        score = values[start[:-1] + self.states] - expected
-        return float(score @ score + score @ (self.beside @ score))
+    return along
 
 
 def _beside(problem: Problem, conditionals: ReducedGraph) -> csr_array:
+    """Return which pairs of nodes are in a common factor, shape (n_nodes, n_nodes), 1 where they are, in both orders."""
     node = np.full(problem.graph.n_variables, -1)
     node[conditionals.variables] = np.arange(conditionals.n_nodes)
     first, second = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]

@@ -27,7 +27,7 @@ from relcrf.backends.base import Problem
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.registry import make
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.evaluation.score_covariance import ScoreCovariance
+from relcrf.evaluation.score_covariance import score_variance
 from relcrf.learning.likelihood import penalised
 
 MOST_WEIGHTS = 2000
@@ -100,7 +100,7 @@ def standard_errors(
     start = float(np.abs(gradient(layout.initial())).max(initial=0.0))
     left = float(np.abs(gradient(weights)).max(initial=0.0)) / max(start, 1e-300)
     conditionals = part.conditionals(problem)
-    score = None if conditionals is None else ScoreCovariance.of(problem, conditionals, weights)
+    score = None if conditionals is None else score_variance(problem, conditionals, weights)
 
     def variance(place: int, column: np.ndarray) -> float:
         """Of a weight among those that move, by its column of the inverse."""
@@ -108,7 +108,7 @@ def standard_errors(
             return float(column[place])
         direction = np.zeros(layout.size)
         direction[moving] = column
-        found = score.along(direction) + float(strength[moving] @ column**2)
+        found = score(direction) + float(strength[moving] @ column**2)
         return found if found >= 0.0 else float("nan")
 
     values = np.full(layout.size, np.nan)

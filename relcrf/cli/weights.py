@@ -17,7 +17,7 @@ from relcrf.cli.output import note, print_json, say, table, watching
 from relcrf.data.dataset import Dataset
 from relcrf.data.frame import Frame, require_writable
 from relcrf.evaluation.named_weights import errors_on, named_weights, selected, sorted_rows
-from relcrf.evaluation.run_differences import Name, Pair, RunDifferences, differences, jaccard
+from relcrf.evaluation.run_differences import Pair, RunDifferences, differences, jaccard
 from relcrf.evaluation.standard_errors import StandardErrors
 
 
@@ -132,19 +132,14 @@ def diff(
             answers = _answers(fits, Dataset(data, memory=limits.memory), limits.budget, watch.grounding)
     if as_json:
         facts = asdict(found) | {
-            "weights": [_plain(name, one, other) for name, one, other in found.weights[:top]],
-            "only": [[_plain(name, value) for name, value in alone[:top]] for alone in found.only],
+            "weights": found.weights.to_dicts(top),
+            "only": [alone.to_dicts(top) for alone in found.only],
             "shared_weights": len(found.weights),
             "weights_of_one": [len(alone) for alone in found.only],
         }
         print_json({"runs": [first, second], **facts, "answers": answers})
         return
     _show_differences(found, answers, top)
-
-
-def _plain(name: Name, *values: float) -> dict[str, Any]:
-    named: dict[str, Any] = dict(zip(("template", "key", "feature", "pattern"), name, strict=True))
-    return named | dict(zip(("first", "second") if len(values) > 1 else ("weight",), values, strict=True))
 
 
 def _answers(fits: list[api.Fit], data: Dataset, budget: int, progress: Any) -> dict[str, Any]:
@@ -187,16 +182,14 @@ def _show_differences(found: RunDifferences, answers: Mapping[str, Any] | None, 
     else:
         say("model: the same")
     rows = [
-        [*(text for text in name), f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"]
-        for name, one, other in found.weights[:top]
+        [*name, f"{one:+.4f}", f"{other:+.4f}", f"{other - one:+.4f}"] for *name, one, other in found.weights.rows(top)
     ]
-    columns = ("template", "key", "feature", "pattern", "first", "second", "difference")
+    columns = (*found.weights.columns, "difference")
     table(f"weights of both, those that differ most: {len(rows):,} of {len(found.weights):,}", columns, rows)
     for run, alone in zip(("first", "second"), found.only, strict=True):
         if alone:
-            shown = [[*(text for text in name), f"{value:+.4f}"] for name, value in alone[:top]]
-            title = f"weights of the {run} alone: {len(shown):,} of {len(alone):,}"
-            table(title, ("template", "key", "feature", "pattern", "weight"), shown)
+            shown = [[*name, f"{value:+.4f}"] for *name, value in alone.rows(top)]
+            table(f"weights of the {run} alone: {len(shown):,} of {len(alone):,}", [*alone.columns], shown)
     if not np.isnan(found.correlation):
         say(f"the weights of both correlate by {found.correlation:.4f}")
     if found.structure is not None:

@@ -274,8 +274,8 @@ class Predictions:
             for system in self.systems
             for name, one in self.estimates(system, attribute).items()
         ]
-        names = ("attribute", "system", "measure", "value", "low", "high", "spread")
-        return Frame({name: np.asarray(column) for name, column in zip(names, zip(*rows, strict=True), strict=True)})
+        figures = dict.fromkeys(("value", "low", "high", "spread"), float)
+        return Frame.of_rows({"attribute": object, "system": object, "measure": object, **figures}, rows)
 
     def as_dict(self) -> dict[str, Any]:
         """Return for JSON the measures of each attribute, of every system, and the gains over `LOCAL` and the best system."""

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
-from relcrf.backends.weight_names import weights_at
+from relcrf.backends.weight_names import NAMES, weights_at
+from relcrf.data.frame import Frame
 from relcrf.language.render import model_text
 
 Pair = tuple[Any, Any]
 """What the one has and what the other; None where it has nothing."""
 
-Name = tuple[str, str, str, str]
-"""Of a weight: template, key, feature, pattern."""
+_NAME: dict[str, type] = dict.fromkeys(NAMES, object)
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class RunDifferences:
         settings, summary, bindings, values: what differs, by name: the backend and its settings; figures of the training; how
             often each template held; how many values each open domain has.
         model: lines of a unified diff of the texts; empty where they are equal.
-        weights: those of both, those that differ most first: name, and both.
-        only: names and weights that one alone has, the largest first.
+        weights: A row per weight of both, those that differ most first: its name, `first` and `second`.
+        only: For each model a row per weight that it alone has, the largest first: its name and the `weight`.
         correlation: of the weights of both; nan where there are fewer than two.
         structure: Jaccard index of the chosen candidates: shared ones as a share of all; None where there are none.
     """
@@ -38,8 +38,8 @@ class RunDifferences:
     bindings: Mapping[str, Pair]
     values: Mapping[str, Pair]
     model: tuple[str, ...]
-    weights: tuple[tuple[Name, float, float], ...]
-    only: tuple[tuple[tuple[Name, float], ...], tuple[tuple[Name, float], ...]]
+    weights: Frame
+    only: tuple[Frame, Frame]
     correlation: float
     structure: float | None
 
@@ -48,10 +48,11 @@ def differences(
     first: LearnedModel, second: LearnedModel, names: tuple[str, str] = ("first", "second")
 ) -> RunDifferences:
     """What is not the same in two models. `names` stand in the heads of the unified diff."""
-    one, other = _weights(first), _weights(second)
-    both = [(name, one[name], other[name]) for name in one.keys() & other.keys()]
-    both.sort(key=lambda entry: (-abs(entry[1] - entry[2]), entry[0]))
-    values = np.array([entry[1:] for entry in both]).reshape(-1, 2)
+    one, other = ({row[:4]: row[4] for row in weights_at(learned).rows()} for learned in (first, second))
+    both = [(*name, one[name], other[name]) for name in one.keys() & other.keys()]
+    both.sort(key=lambda row: (-abs(row[4] - row[5]), row))
+    weights = Frame.of_rows({**_NAME, "first": float, "second": float}, both)
+    values = np.column_stack((weights["first"], weights["second"]))
     varies = len(values) > 1 and bool((np.ptp(values, axis=0) > 0.0).all())
     lines = [model_text(learned.spec).splitlines() for learned in (first, second)]
     return RunDifferences(
@@ -60,7 +61,7 @@ def differences(
         _unequal({t.name: t.bindings for t in first.templates}, {t.name: t.bindings for t in second.templates}),
         _unequal(*({name: len(texts) for name, texts in each.vocabulary.items()} for each in (first, second))),
         tuple(difflib.unified_diff(lines[0], lines[1], *names, lineterm="")),
-        tuple(both),
+        weights,
         (_without(one, other), _without(other, one)),
         float(np.corrcoef(values.T)[0, 1]) if varies else float("nan"),
         jaccard(_chosen(first), _chosen(second)),
@@ -76,16 +77,9 @@ def _unequal(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Pair
     return {name: (one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)}
 
 
-def _weights(learned: LearnedModel) -> dict[Name, float]:
-    return {
-        (template, key, feature, pattern): weight
-        for template, key, feature, pattern, weight in weights_at(learned).rows()
-    }
-
-
-def _without(one: Mapping[Name, float], other: Mapping[Name, float]) -> tuple[tuple[Name, float], ...]:
-    alone = [(name, value) for name, value in one.items() if name not in other]
-    return tuple(sorted(alone, key=lambda entry: (-abs(entry[1]), entry[0])))
+def _without(one: Mapping[tuple[Any, ...], float], other: Mapping[tuple[Any, ...], float]) -> Frame:
+    alone = [(*name, value) for name, value in one.items() if name not in other]
+    return Frame.of_rows({**_NAME, "weight": float}, sorted(alone, key=lambda row: (-abs(row[4]), row)))
 
 
 def _chosen(learned: LearnedModel) -> set[tuple[str, tuple[str, ...]]]:

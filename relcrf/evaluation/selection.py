@@ -20,41 +20,21 @@ MEASURES = ("log_likelihood", "accuracy")
 
 
 @dataclass(frozen=True)
-class SettingsScore:
-    """The held-out score of one combination of settings.
-
-    Args:
-        log_likelihood: A mean over held-out variables, in nats: of all of a component's together where whole components are
-            held out, else of each alone given all that is not held out.
-        accuracy: The fraction of them whose most probable state is the label.
-        seconds: CPU seconds.
-    """
-
-    settings: Mapping[str, Any]
-    log_likelihood: float
-    accuracy: float
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Selection:
     """The scores of all combinations, and the best settings.
 
     Args:
-        settings: Of the best trial, all that were varied; of equals the first.
+        settings: The best of the settings that were varied; of equals the first.
+        rows: For each combination its settings and its scores. `log_likelihood` is a mean over held-out variables, in nats:
+            of all of a component's together where whole components are held out, else of each alone given all that is not
+            held out. `accuracy` is the fraction of them whose most probable state is the label; `seconds` are CPU seconds.
         n: The number of held-out variables. whole: Whether they are whole components.
     """
 
     settings: dict[str, Any]
-    trials: tuple[SettingsScore, ...]
+    rows: tuple[dict[str, Any], ...]
     n: int
     whole: bool
-
-    @property
-    def rows(self) -> list[dict[str, Any]]:
-        """The settings and the scores of each trial."""
-        figures = ("log_likelihood", "accuracy", "seconds")
-        return [{**trial.settings, **{name: getattr(trial, name) for name in figures}} for trial in self.trials]
 
 
 def select(
@@ -94,7 +74,7 @@ def select(
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     systems = [make(backend, **{**settings, **choice}) for choice in choices]
     fold = random_fold(problem, hold, seed) if held is None else chosen_fold(problem, held)
-    trials = []
+    rows: list[dict[str, Any]] = []
     finished: dict[tuple[Any, ...], State] = {}
     for system in systems:
         predicted, learned = predict_fold(problem, fold, system, _StageCache(system, finished))
@@ -107,9 +87,9 @@ def select(
         # A likelihood that is not a number counts as the worst.
         likelihood = likelihood if np.isfinite(likelihood) else -np.inf
         varied = {name: getattr(system, name) for name in grid}
-        trials.append(SettingsScore(varied, likelihood, score.accuracy, seconds))
-    best = max(trials, key=lambda trial: float(getattr(trial, by)))
-    return Selection(dict(best.settings), tuple(trials), fold.n, fold.whole)
+        rows.append({**varied, "log_likelihood": likelihood, "accuracy": score.accuracy, "seconds": seconds})
+    best = max(rows, key=lambda row: float(row[by]))
+    return Selection({name: best[name] for name in grid}, tuple(rows), fold.n, fold.whole)
 
 
 class _StageCache(Monitor):

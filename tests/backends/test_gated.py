@@ -408,7 +408,7 @@ def test_damaged_gates(rows, tmp_path):
 def test_selection_and_calibration(rows):
     model, grounding = rows
     found = api.select(grounding, "gated", {"l2": (1e5, 1.0), "price": (0.0, 0.5)}, max_iterations=20)
-    assert found.settings["l2"] == 1.0 and found.whole and len(found.trials) == 4
+    assert found.settings["l2"] == 1.0 and found.whole and len(found.rows) == 4
     fit = api.fit(model, grounding, "gated", max_iterations=5, calibrate=2)
     assert 0.25 <= fit.summary["calibration"] <= 2.0
 

@@ -20,20 +20,24 @@ def web(tmp_path_factory):
     return model, model.ground(relcrf.Dataset(folder)), folder
 
 
+def likelihoods(selection):
+    return [row["log_likelihood"] for row in selection.rows]
+
+
 def test_the_best_is_what_a_search_by_hand_finds(web):
     model, grounding, _ = web
     found = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, seed=3)
     assert not found.whole
     assert found.n == round(0.2 * (grounding.states >= 0).sum())
     held = random_fold(api.training_problem(grounding), 0.2, 3).test
-    for trial in found.trials:
-        fit = api.fit(model, grounding, "ess", hidden=held, **trial.settings)
+    for row in found.rows:
+        fit = api.fit(model, grounding, "ess", hidden=held, **{name: row[name] for name in found.settings})
         score = api.predict(fit, grounding, hidden=held).score(among=held)
-        assert trial.log_likelihood == pytest.approx(score.log_likelihood, abs=1e-12)
-        assert trial.accuracy == score.accuracy
+        assert row["log_likelihood"] == pytest.approx(score.log_likelihood, abs=1e-12)
+        assert row["accuracy"] == score.accuracy
     again = api.select(grounding, "ess", {"l2": (0.1, 1.0, 100.0)}, held=held)
-    assert [t.log_likelihood for t in again.trials] == [t.log_likelihood for t in found.trials]
-    assert found.settings == dict(max(found.trials, key=lambda t: t.log_likelihood).settings)
+    assert likelihoods(again) == likelihoods(found)
+    assert found.settings == {"l2": max(found.rows, key=lambda row: row["log_likelihood"])["l2"]}
     assert [row["l2"] for row in found.rows] == [0.1, 1.0, 100.0]
 
 
@@ -45,7 +49,7 @@ def test_hidden_labels_are_not_seen(web):
 
     turned = replace(grounding, states=np.where(hidden & (grounding.states >= 0), 0, grounding.states))
     other = api.select(turned, "ess", {"l2": (0.1, 10.0)}, hidden=hidden)
-    assert [t.log_likelihood for t in one.trials] == [t.log_likelihood for t in other.trials]
+    assert likelihoods(one) == likelihoods(other)
 
 
 def test_whole_components_are_held_out_where_there_are_many():
@@ -62,14 +66,14 @@ def test_whole_components_are_held_out_where_there_are_many():
     grounding = model.ground(relcrf.Dataset({"m": {"id": [f"m{m}" for m in range(40)]}, "on": columns}))
     grid = {"l2": (0.1, 10.0), "least_share": (0.0, 0.5)}
     found = api.select(grounding, "ess", grid, hold=0.25)
-    assert found.whole and found.n == 10 * 3 and len(found.trials) == 4
+    assert found.whole and found.n == 10 * 3 and len(found.rows) == 4
     held = random_fold(api.training_problem(grounding), 0.25, 0).test
     again = api.select(grounding, "ess", grid, held=held)
-    assert again.whole and [t.log_likelihood for t in again.trials] == [t.log_likelihood for t in found.trials]
-    for trial in found.trials:
-        fit = api.fit(model, grounding, "ess", hidden=held, **trial.settings)
+    assert again.whole and likelihoods(again) == likelihoods(found)
+    for row in found.rows:
+        fit = api.fit(model, grounding, "ess", hidden=held, **{name: row[name] for name in found.settings})
         joint = api.joint_log_likelihood(fit, grounding, hidden=held)
-        assert trial.log_likelihood == pytest.approx(joint / 30, abs=1e-12), "a remembered stage changes nothing"
+        assert row["log_likelihood"] == pytest.approx(joint / 30, abs=1e-12), "a remembered stage changes nothing"
 
 
 def test_what_cannot_be_selected(web):

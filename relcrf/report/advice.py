@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from relcrf.backends.learned import LearnedModel
+from relcrf.data.frame import Frame
 from relcrf.errors import listing
 from relcrf.language.check import check
 from relcrf.printable import printable
 from relcrf.report import moments, origin
 from relcrf.report.results import FEW, Section
 from relcrf.report.trial import Trial
-from relcrf.report.weights import TemplateSummary
 
 APART = 0.05
 """Share of the moments, beyond which so many lie apart that it is no chance."""
@@ -29,7 +29,7 @@ class Advice:
 
 def warnings(
     learned: LearnedModel,
-    templates: Sequence[TemplateSummary],
+    templates: Frame,
     matched: moments.MomentSummary | None,
     trial: Trial | None,
     found: Sequence[Section],
@@ -64,17 +64,15 @@ def warnings(
     return out
 
 
-def _of_training(
-    learned: LearnedModel, templates: Sequence[TemplateSummary], matched: moments.MomentSummary | None
-) -> list[str]:
+def _of_training(learned: LearnedModel, templates: Frame, matched: moments.MomentSummary | None) -> list[str]:
     out = [f"The model: {one.message} ({one.code})." for one in check(learned.spec) if not one.is_error]
     if not learned.converged:
         out.append("Learning stopped before it converged: other weights may be better.")
-    for one in templates:
-        if not one.bindings:
-            out.append(f"Template '{one.name}' has no bindings in the training data: nothing was learned of it.")
-        elif not one.nonzero:
-            out.append(f"All weights of template '{one.name}' are 0: it says nothing.")
+    for name, _, bindings, _, nonzero in templates.rows():
+        if not bindings:
+            out.append(f"Template '{name}' has no bindings in the training data: nothing was learned of it.")
+        elif not nonzero:
+            out.append(f"All weights of template '{name}' are 0: it says nothing.")
     if matched is not None and matched.beyond > APART * matched.total:
         out.append(
             f"{matched.beyond:,} of {matched.total:,} moments of the model are more than {matched.limit:g} standard errors from "

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from relcrf.data.extras import require
 from relcrf.learning.histogram import Histogram
-from relcrf.report.plot import EXTRA, FIRST, INK, MARK, PURPOSE, SECOND, Plot, draw
+from relcrf.report.plot import FIRST, INK, MARK, SECOND, Plot, draw
 
 _COLOURS = (FIRST, SECOND, INK)
 """Of the histograms of a figure, in their order; those beyond are not drawn."""
@@ -32,9 +31,8 @@ def _plot(figure: str, histograms: Sequence[tuple[str, Histogram]]) -> Plot:
         axes.set_ylabel("cells")
         axes.set_yscale("log")
         axes.set_ylim(0.7, 2.0 * max(int(h.counts.max()) for _, _, h in drawn))
-        ticker = require("matplotlib.ticker", EXTRA, PURPOSE)
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.yaxis.set_minor_formatter("")
 
     legend = [(colour, f"{name}: {_share(histogram)}") for colour, name, histogram in drawn]
     if any(h.threshold is not None for _, _, h in drawn):

@@ -77,7 +77,7 @@ def _line(
         if logarithmic:
             ticker = require("matplotlib.ticker", EXTRA, PURPOSE)
             axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axes.yaxis.set_minor_formatter(ticker.LogFormatter(minor_thresholds=(1.5, 0.5)))
 
     return draw(f"{stage}: {what} over {over}", paint)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from relcrf.backends.learned import LearnedModel
@@ -15,26 +13,15 @@ MOST_WEIGHTS = 40
 """In a table of the strongest."""
 
 
-@dataclass(frozen=True)
-class TemplateSummary:
-    """A block of weights; `nonzero` is how many of its weights are not 0."""
-
-    name: str
-    kind: str
-    bindings: int
-    weights: int
-    nonzero: int
-
-
-def templates(learned: LearnedModel) -> list[TemplateSummary]:
-    """A row for each block of weights."""
+def templates(learned: LearnedModel) -> Frame:
+    """Return a row for each block of weights: name, kind, and the numbers of bindings, weights, and weights other than 0."""
     candidates = _candidates(learned)
     rows = []
     for block, (info, shape) in enumerate(zip(learned.templates, learned.layout.blocks, strict=True)):
         kind = "chosen candidates" if info.name in candidates else "fixed" if shape.fixed else ""
-        nonzero = int(np.count_nonzero(learned.layout.matrix(learned.vectors["weights"], block)))
-        rows.append(TemplateSummary(info.name, kind, info.bindings, shape.size, nonzero))
-    return rows
+        nonzero = np.count_nonzero(learned.layout.matrix(learned.vectors["weights"], block))
+        rows.append((info.name, kind, info.bindings, shape.size, nonzero))
+    return Frame.of_rows({"name": object, "kind": object, "bindings": int, "weights": int, "nonzero": int}, rows)
 
 
 def tables(learned: LearnedModel, errors: StandardErrors | None = None) -> dict[str, Frame]:

@@ -1,4 +1,4 @@
-"""Commands about learned weights: weights, diff."""
+"""Commands about learned weights: weights, moments, diff."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from relcrf import api
+from relcrf.backends.weight_names import largest
 from relcrf.cli.options import HoldOptions, JsonOption, LimitOptions, RunArgument
 from relcrf.cli.output import note, print_json, say, table, watching
 from relcrf.data.dataset import Dataset
@@ -78,25 +79,22 @@ def weights(
         counts = {"weights": len(frame), "selected": len(found), "shown": found.to_dicts(options.top)}
         print_json({"run": run, **counts, "gradient": None if errors is None else errors.gradient, "csv": csv})
         return
-    _show(found, found.rows(options.top), len(frame))
+    shown = found.chosen(np.arange(min(options.top, len(found))))
+    _show(f"weights: {len(shown):,} of {len(found):,} selected, {len(frame):,} in all", shown)
     if errors is not None:
         _note_errors(errors, kept)
     if csv is not None:
         note(f"{len(found):,} weights are in {csv}")
 
 
-def _show(found: Frame, rows: list[tuple[Any, ...]], total: int) -> None:
-    texts = [[cell if isinstance(cell, str) else _number(cell) for cell in row] for row in rows]
-    table(
-        f"weights: {len(rows):,} of {len(found):,} selected, {total:,} in all",
-        [c.replace("_", " ") for c in found.columns],
-        texts,
-    )
+def _show(title: str, frame: Frame, digits: str = ",.4g") -> None:
+    """Print a frame of named weights; nothing for a number that is not known."""
+    rows = [[cell if isinstance(cell, str) else _number(cell, digits) for cell in row] for row in frame.rows()]
+    table(title, [name.replace("_", " ") for name in frame.columns], rows)
 
 
-def _number(value: float) -> str:
-    """Empty for what is not known."""
-    return "" if np.isnan(value) else f"{value:,.4g}"
+def _number(value: float, digits: str) -> str:
+    return "" if np.isnan(value) else format(value, digits)
 
 
 def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
@@ -107,6 +105,32 @@ def _note_errors(errors: StandardErrors, kept: np.ndarray) -> None:
             f"{errors.gradient:.0%} of the gradient is left: these are not the data that it was trained on, or training "
             "ended early, and the standard errors mean little"
         )
+
+
+def moments(
+    run: RunArgument,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where to write all: .csv, .tsv, .jsonl, .parquet, .arrow.")
+    ] = None,
+    most: Annotated[int, typer.Option(min=0, help="How many to show, the farthest apart first.")] = 20,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare how often each feature is in the labels with how often the trained model expects it.
+
+    Example: relcrf moments runs/webkb --out moments.csv
+    """
+    if out is not None:
+        require_writable(out)
+    frame = api.load_fit(run).moments()
+    if out is not None:
+        frame.write(out)
+    apart = np.abs(np.nan_to_num(frame["standard_errors"]))
+    worst = frame.chosen(largest(apart, most))
+    if as_json:
+        print_json({"run": run, "moments": len(apart), "worst": worst.to_dicts(), "out": out})
+        return
+    _show(f"moments: {len(worst):,} of {len(apart):,}, the farthest apart", worst, ",.6g")
+    say(f"the largest difference is {apart.max(initial=0.0):.3g} standard errors")
 
 
 def diff(

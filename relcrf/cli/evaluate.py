@@ -220,7 +220,7 @@ def gap(of_system: Mapping[str, Difference], measure: str) -> str:
 
 def show_leaks(leaks: Leaks) -> None:
     """Print the factors between training and test labels, and what they imply."""
-    rows = [(one.template, one.touching, one.crossing, f"{one.crossing / one.touching:.0%}") for one in leaks.crossings]
+    rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leaks.crossings.rows()]
     if rows:
         table("factors over what is held out", ("template", "all", "with a label of the training", "share"), rows)
     for sentence in leaks.sentences:

@@ -72,7 +72,7 @@ class Evaluation:
             "attributes": found.as_dict(),
             "seconds": seconds,
             "converged": {name: found.converged(name) for name in found.systems},
-            "leaks": {**asdict(self.leaks), "transductive": self.leaks.transductive, "in_words": self.leaks.sentences},
+            "leaks": self.leaks.as_dict(),
             "rounds_found": self.n_loaded,
         }
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from relcrf.data.frame import Frame
 from relcrf.evaluation.near_twins import near_pairs
 from relcrf.evaluation.own_evidence import OwnEvidence
 from relcrf.evaluation.splits import Fold, labels_in
@@ -27,33 +29,14 @@ GIANT = 0.5
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """Of one template over several variables.
-
-    Args:
-        touching: factors over something that is held out. crossing: those over a label of the training as well.
-    """
-
-    template: str
-    touching: int
-    crossing: int
-
-
-@dataclass(frozen=True)
-class SharedKeys:
-    """Of one template with `per`: how many of its keys stand in factors of what is held out, and how many of these were
-    learned from, too."""
-
-    template: str
-    keys: int
-    shared: int
-
-
-@dataclass(frozen=True)
 class Leaks:
     """Leaks of all folds; counts are sums over them.
 
     Args:
+        crossings: A row per template over several variables: `touching`, the factors over something that is held out, and
+            `crossing`, those over a label of the training as well.
+        keys: A row per template with `per`: the `keys` in factors of what is held out, and how many of these are `shared`,
+            that is learned from, too.
         held: labels that are held out.
         beside: those with a neighbour whose label is in the training; what candidates may join are neighbours, too.
         distinctive: those of things with at least `DISTINCTIVE` features of their own.
@@ -64,8 +47,8 @@ class Leaks:
         joined: whether a factor joins any two variables, or a candidate may.
     """
 
-    crossings: tuple[Crossing, ...]
-    keys: tuple[SharedKeys, ...]
+    crossings: Frame
+    keys: Frame
     held: int
     beside: int
     distinctive: int
@@ -118,13 +101,18 @@ class Leaks:
                 f"{self.near:,} of {self.distinctive:,} held-out things are nearly the same as one in the training "
                 f"({self.near_alike:,} with the same label): remove them, or split by a column that keeps them together"
             )
-        for one in self.keys:
-            if one.keys and one.shared < (1 - MANY) * one.keys:
+        for template, keys, shared in self.keys.rows():
+            if shared < (1 - MANY) * keys:
                 out.append(
-                    f"{one.keys - one.shared:,} of {one.keys:,} keys of '{one.template}' in what is held out were never "
-                    "learned from: their weights are 0"
+                    f"{keys - shared:,} of {keys:,} keys of '{template}' in what is held out were never learned from: their "
+                    "weights are 0"
                 )
         return tuple(out)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts and what they mean for JSON."""
+        tables = {"crossings": self.crossings.to_dicts(), "keys": self.keys.to_dicts()}
+        return {**vars(self), **tables, "transductive": self.transductive, "in_words": self.sentences}
 
 
 def leaks_of(grounding: Grounding, folds: Sequence[Fold]) -> Leaks:
@@ -150,8 +138,8 @@ def leaks_of(grounding: Grounding, folds: Sequence[Fold]) -> Leaks:
         counts += [fold.n, int((near & fold.test).sum()), *twins.counted(fold.test, training)]
     held, beside, distinctive, n_twins, alike, n_near, near_alike = counts.tolist()
     return Leaks(
-        tuple(Crossing(name, *found.tolist()) for name, found in crossings.items() if found[0]),
-        tuple(SharedKeys(name, *found.tolist()) for name, found in keys.items() if found[0]),
+        _frame("touching", "crossing", crossings),
+        _frame("keys", "shared", keys),
         held,
         beside,
         distinctive,
@@ -162,6 +150,12 @@ def leaks_of(grounding: Grounding, folds: Sequence[Fold]) -> Leaks:
         float(sizes.max(initial=0) / max(sizes.sum(), 1)),
         bool((component != np.arange(len(component))).any()),
     )
+
+
+def _frame(first: str, second: str, counts: Mapping[str, np.ndarray]) -> Frame:
+    """Return a row for each template with its two counts, without those whose first is 0."""
+    rows = [(name, *found.tolist()) for name, found in counts.items() if found[0]]
+    return Frame.of_rows({"template": object, first: int, second: int}, rows)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 import relcrf
-from relcrf.evaluation.leaks import Crossing, SharedKeys, leaks_of
+from relcrf.evaluation.leaks import leaks_of
 from relcrf.evaluation.splits import Fold, folds_of
 
 MODEL = """
@@ -37,26 +37,26 @@ def test_what_crosses_is_counted():
     grounding = ground(["red", "blue", "red", None, "blue", "red"], ["a"] * 6, near)
     found = leaks_of(grounding, [held(grounding, 1, 2)])
     # (0, 1) crosses; (1, 2) is within; (2, 3) goes to what has no label
-    assert found.crossings == (Crossing("near", 3, 1),)
+    assert found.crossings.rows() == [("near", 3, 1)]
     assert (found.held, found.beside, found.transductive) == (2, 1, True)
     assert "50% of what is held out has a labelled neighbour" in found.sentences[0]
     assert "--split snowball" in found.sentences[1], "there is but one component"
     both = leaks_of(grounding, [held(grounding, 1, 2), held(grounding, 4)])
-    assert both.crossings == (Crossing("near", 5, 2),) and both.held == 3
+    assert both.crossings.rows() == [("near", 5, 2)] and both.held == 3
 
 
 def test_what_is_not_used_joins_nothing():
     grounding = ground(["red", "blue", "red"], ["a"] * 3, [(0, 1), (1, 2)])
     one = held(grounding, 1)
     one.excluded[2] = True
-    assert leaks_of(grounding, [one]).crossings == (Crossing("near", 1, 1),)
+    assert leaks_of(grounding, [one]).crossings.rows() == [("near", 1, 1)]
 
 
 def test_components_are_inductive():
     near = [(2 * k, 2 * k + 1) for k in range(10)]
     grounding = ground(["red", "blue"] * 10, ["a"] * 20, near)
     found = leaks_of(grounding, folds_of(grounding, "component,folds=5"))
-    assert found.crossings == (Crossing("near", 10, 0),)
+    assert found.crossings.rows() == [("near", 10, 0)]
     assert not found.transductive and found.beside == 0 and "inductive" in found.sentences[0]
     mixed = leaks_of(grounding, folds_of(grounding, "random,folds=5"))
     assert mixed.transductive and "--split component" in mixed.sentences[1]
@@ -79,7 +79,7 @@ def test_a_giant_component_is_told():
 def test_keys_that_were_never_learned_from():
     grounding = ground(["red", "blue", "red", "blue"], ["a b", "a", "c d e", "a e"], [(0, 1)])
     found = leaks_of(grounding, [held(grounding, 2)])
-    assert found.keys == (SharedKeys("word", 3, 1),)
+    assert found.keys.rows() == [("word", 3, 1)]
     assert "2 of 3 keys of 'word'" in found.sentences[-1]
 
 
@@ -115,8 +115,8 @@ def test_repeated_structure_is_counted_as_any_other():
     grounding = model.ground(relcrf.Dataset({"row": pd.DataFrame({"id": range(4)}), "on": on}))
     found = leaks_of(grounding, [held(grounding, 0, 3, 4, 5)])
     # of the first row two of three factors touch what is held out and cross; of the second row all three, which none crosses
-    assert found.crossings == (Crossing("pair", 5, 2),)
-    assert found.keys == (SharedKeys("pair", 3, 3),)
+    assert found.crossings.rows() == [("pair", 5, 2)]
+    assert found.keys.rows() == [("pair", 3, 3)]
 
 
 TRAITS = """

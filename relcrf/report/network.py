@@ -85,7 +85,7 @@ class Drawing:
     @cached_property
     def colours(self) -> list[str]:
         """Of each edge, by its sign; edges of several weights have none."""
-        return np.where(self.graph.edges["weight"] < 0, SECOND, FIRST).tolist()
+        return [SECOND if weight < 0 else FIRST for weight in self.graph.edges["weight"]]
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:

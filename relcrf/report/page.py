@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+from pygments import highlight  # type: ignore[import-untyped, unused-ignore]  # no types of its own
+from pygments.formatters import HtmlFormatter  # type: ignore[import-untyped, unused-ignore]
 
 from relcrf.backends import run_folder
 from relcrf.backends.learned import LearnedModel
@@ -18,15 +20,21 @@ from relcrf.errors import Diagnostic, UsageError
 from relcrf.evaluation.learned_graph import learned_graph
 from relcrf.evaluation.standard_errors import StandardErrors
 from relcrf.files import write_text
-from relcrf.language.render import model_text as text_of
+from relcrf.language.render import model_text
 from relcrf.printable import printable
-from relcrf.report import advice, distributions, model_text, moments, network, optimisation, origin, weights
+from relcrf.report import advice, distributions, moments, network, optimisation, origin, weights
 from relcrf.report.plot import EXTRA, Plot
 from relcrf.report.results import sections
 from relcrf.report.trial import Trial
+from relcrf.text.highlight import RcrfLexer
 
 PURPOSE = "relcrf report"
 """Argument of `require` for the packages that make the page."""
+
+_LIGHT, _DARK = (
+    HtmlFormatter(style=style, cssclass="model", nobackground=True) for style in ("default", "github-dark")
+)
+"""Formatters of the model's text for light and for dark paper; what is around its words is the page's."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
     )
     environment.filters |= {"number": _number, "figure": _figure, "share": _share}
     html = environment.from_string(_shipped("page.html")).render(
-        css=f"{_shipped('page.css')}\n{model_text.style()}",
+        css=f"{_shipped('page.css')}\n{_model_style()}",
         name=name,
         learned=learned,
         learnt=int(learnt.sum()),
@@ -105,7 +113,7 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
         sections=judged,
         steps=advice.next_steps(learned, name, matched, trial, judged),
         phases=timings.phases,
-        model=model_text.as_html(text_of(learned.spec)),
+        model=highlight(model_text(learned.spec), RcrfLexer(), _LIGHT),
         templates=templates,
         command=origin.command(learned, name, () if trial is None else trial.options, protocol),
         made_of=made_of,
@@ -120,6 +128,15 @@ def report(run: Path, trial: Trial | None = None) -> ReportPage:
     drawn = [*(section.plots for section in judged), *(plots for *_, plots in stages), histograms, graph]
     drawn += [[matched.plot]] if matched is not None else []
     return ReportPage(html, tuple(plot.title for plots in drawn for plot in plots), tuple(warned))
+
+
+def _model_style() -> str:
+    """Return the rules that colour the model's text."""
+    light, dark = (
+        "\n".join(rule for rule in formatter.get_style_defs(".model").splitlines() if rule.startswith(".model ."))
+        for formatter in (_LIGHT, _DARK)
+    )
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
 
 
 def _shipped(name: str) -> str:

@@ -1,9 +1,9 @@
-"""The evaluate command, which is also called cv."""
+"""Commands that hold labels out: evaluate, which is also called cv, compare, pareto."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,15 +13,20 @@ from relcrf import api
 from relcrf.backends import run_folder
 from relcrf.backends.base import Monitor
 from relcrf.backends.registry import make
-from relcrf.cli.options import FoldOptions, GroundingOptions, SessionOptions
+from relcrf.cli.options import FoldOptions, GroundingOptions, ModelArgument, SessionOptions, SetOption
 from relcrf.cli.output import note, print_json, say, say_error, settings, table, warn
-from relcrf.cli.time_limit import out_of_time
+from relcrf.cli.time_limit import INTERRUPTED, end_interrupted, out_of_time
 from relcrf.data.splits import SplitPlan, read_split
 from relcrf.errors import Diagnostic, UsageError, listing
-from relcrf.evaluation.evaluations import Evaluation
+from relcrf.evaluation.evaluations import PARTS, Evaluation
 from relcrf.evaluation.leaks import Leaks
+from relcrf.evaluation.pareto import PricePoint, systems, unbeaten
 from relcrf.evaluation.predictions import LOCAL, MAJORITY, Difference, Estimate
+from relcrf.evaluation.runner import SystemResult
+from relcrf.evaluation.splits import folds_of
 from relcrf.learning.lbfgs import State
+from relcrf.report.comparison_plots import draw_backends, draw_prices
+from relcrf.report.plot import require_drawable
 from relcrf.watching import Watch
 
 MOST_FOLDS = 20
@@ -33,7 +38,7 @@ SystemSettings = Annotated[
 ]
 
 
-class WatchedMonitor(Monitor):
+class _WatchedMonitor(Monitor):
     """A monitor that shows the optimiser's steps, under the name of what is learned."""
 
     def __init__(self, watch: Watch, what: str) -> None:
@@ -43,7 +48,7 @@ class WatchedMonitor(Monitor):
         self._watch.step(f"{self._what}: {stage}", state, max_iterations)
 
 
-def settings_of(
+def _settings_of(
     backends: Sequence[str], pairs: Sequence[str] | None, baselines: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """Return the validated settings of each backend; those of one take precedence over those of all.
@@ -105,7 +110,7 @@ def evaluate(
         return
     tables.note_saved()
     _show(found)
-    show_leaks(found.leaks)
+    _show_leaks(found.leaks)
     if found.n_loaded:
         note(f"{found.n_loaded:,} rounds were in {out} already")
     if out is not None:
@@ -129,7 +134,7 @@ def _of_model(
     setting: list[str] | None,
     out: Path | None,
 ) -> Evaluation:
-    chosen = settings_of(backends, setting, [LOCAL])
+    chosen = _settings_of(backends, setting, [LOCAL])
     loaded = api.load(model)
     warn([] if session.as_json else loaded.warnings)
     plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
@@ -137,7 +142,7 @@ def _of_model(
         grounding = tables.ground(loaded, watch)
         try:
             return api.evaluate(
-                grounding, backends, plan, settings=chosen, folder=out, watch=lambda what: WatchedMonitor(watch, what)
+                grounding, backends, plan, settings=chosen, folder=out, watch=lambda what: _WatchedMonitor(watch, what)
             )
         except KeyboardInterrupt:
             if out is not None:
@@ -159,8 +164,8 @@ def _show(found: Evaluation) -> None:
         rows = [
             (
                 measure.replace("_", " "),
-                *(shown(of_system[measure]) for of_system in estimates.values()),
-                *(gap(of_system, measure) for of_system in gains.values()),
+                *(_shown(of_system[measure]) for of_system in estimates.values()),
+                *(_gap(of_system, measure) for of_system in gains.values()),
             )
             for measure in next(iter(estimates.values()))
             if any(of_system[measure].value == of_system[measure].value for of_system in estimates.values())
@@ -202,7 +207,7 @@ def _show_folds(found: Evaluation, attribute: str) -> None:
     table(f"{attribute}, by round", columns, rows)
 
 
-def shown(estimate: Estimate) -> str:
+def _shown(estimate: Estimate) -> str:
     """Format an estimate with its interval, in brackets, and its spread."""
     if estimate.value != estimate.value:
         return ""
@@ -210,7 +215,7 @@ def shown(estimate: Estimate) -> str:
     return f"{estimate.value:.4f} [{estimate.low:.3f}, {estimate.high:.3f}]{spread}"
 
 
-def gap(of_system: Mapping[str, Difference], measure: str) -> str:
+def _gap(of_system: Mapping[str, Difference], measure: str) -> str:
     """Format a difference with its interval; nothing for a measure that is not a mean of labels."""
     if measure not in of_system:
         return ""
@@ -218,10 +223,242 @@ def gap(of_system: Mapping[str, Difference], measure: str) -> str:
     return f"{found.value:+.4f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
-def show_leaks(leaks: Leaks) -> None:
+def _show_leaks(leaks: Leaks) -> None:
     """Print the factors between training and test labels, and what they imply."""
     rows = [(*row, f"{row[2] / row[1]:.0%}") for row in leaks.crossings.rows()]
     if rows:
         table("factors over what is held out", ("template", "all", "with a label of the training", "share"), rows)
     for sentence in leaks.sentences:
         say(f"- {sentence}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProcessOptions:
+    """The processes in which backends run."""
+
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Number of backends at a time.")] = 1
+    limit: Annotated[
+        float, typer.Option("--limit", min=0.0, help="Maximum number of seconds per backend; 0 for no limit.")
+    ] = 0.0
+    parts: Annotated[
+        int,
+        typer.Option("--exact", min=0, help="Number of small parts of the graph with exact marginals to compare with."),
+    ] = PARTS
+
+
+def compare(
+    model: ModelArgument,
+    tables: GroundingOptions,
+    folds: FoldOptions,
+    processes: ProcessOptions,
+    session: SessionOptions,
+    backends: Annotated[
+        str, typer.Option("--backends", "-b", help="Systems, with commas between them.")
+    ] = "local,ess,pseudo,dense",
+    setting: SystemSettings = None,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="A plot of losses with their intervals, a .png file.")
+    ] = None,
+) -> None:
+    """Compare backends on one grounding: held-out loss, seconds, memory, and how exact their marginals are.
+
+    Example: relcrf compare models/webkb.rcrf --data webkb/ --split by=Page.university --backends local,ess,dense
+    """
+    names = list(dict.fromkeys(_parts(backends)))
+    chosen = _settings_of(names, setting)
+    if plot is not None:
+        require_drawable(plot)
+    loaded = api.load(model)
+    plan = folds.required_plan(tables.dataset.split or read_split("random", seed=folds.seed))
+    with session.watching() as watch:
+        grounding = tables.ground(loaded, watch)
+
+        def left(what: str) -> Monitor:
+            watch.phase(f"comparing: {what}")
+            return Monitor()
+
+        found = api.compare(
+            grounding,
+            names,
+            plan,
+            settings=chosen,
+            jobs=processes.jobs,
+            limit=processes.limit or float("inf"),
+            parts=processes.parts,
+            watch=left,
+        )
+    if plot is not None:
+        draw_backends(found, plot)
+    if session.as_json:
+        print_json({**found.as_dict(), **found.resources_as_dict(), "jobs": processes.jobs, "plot": plot})
+        return
+    warn(loaded.warnings)
+    tables.note_saved()
+    for attribute in found.predictions.attributes:
+        _show_comparison(found, attribute)
+    _show_leaks(found.leaks)
+    if plot is not None:
+        say(f"the plot is in {plot}")
+
+
+def _show_comparison(found: Evaluation, attribute: str) -> None:
+    """Print a row per backend, in a table of its scores and one of its costs."""
+    predictions = found.predictions
+    best, quality, costs = predictions.best(attribute), [], []
+    for name in (MAJORITY, *found.results):
+        result = found.results.get(name)
+        marked = f"{name} *" if name == best else name
+        if name in predictions.systems:
+            estimates = predictions.estimates(name, attribute)
+            gap = predictions.differences(name, best, attribute)["log_loss"]
+            values = [estimates[measure].value for measure in ("log_loss", "accuracy", "roc_auc", "calibration_error")]
+            texts = [f"{value:.4f}" if value == value else "" for value in values]
+            quality.append((marked, texts[0], "" if name == best else _gap_over_folds(gap), *texts[1:]))
+        if result is not None:
+            costs.append((marked, *_costs(found, name, result)))
+    n, several = predictions.score(MAJORITY, attribute).n, len(found.folds) > 1
+    title = f"{attribute}, {found.split}: {n:,} labels held out in {len(found.folds)} round{'s' * several}"
+    table(title, ("", "log-loss", "- best", "accuracy", "AUC", "cal. error"), quality)
+    table("what that takes, and how exact it is", ("", "learn", "infer", "MiB", "KL", "error", "status"), costs)
+    what = "of the mean of the rounds" if several else f"bootstrap over {predictions.clusters(attribute).what}"
+    note(f"* has the least log-loss; in brackets the 95 % interval of the difference from it, {what}")
+    note("seconds are of the processor, all rounds together; MiB is the peak of the backend's own process")
+    exact = next((one.exactness for one in found.results.values() if one.exactness is not None), None)
+    if exact is not None:
+        note(
+            f"KL and error: mean divergence and largest error of the marginals of {exact.variables:,} variables in "
+            f"{exact.parts:,} small parts of the graph, compared with the exact ones under the backend's own weights"
+        )
+
+
+def _gap_over_folds(gap: Difference) -> str:
+    """Format a difference with its interval: the mean of the folds, where there are several."""
+    low, high = gap.over_folds
+    if low != low:
+        return f"{gap.value:+.3f} [{gap.low:+.3f}, {gap.high:+.3f}]"
+    return f"{0.5 * (low + high):+.3f} [{low:+.3f}, {high:+.3f}]"
+
+
+def _costs(found: Evaluation, name: str, result: SystemResult) -> tuple[str, ...]:
+    """Format seconds, memory, exactness and status."""
+    if not result.predictions:
+        return ("", "", "", "", "", result.status)
+    learn, infer = found.predictions.seconds(name)
+    peak = f"{result.bytes_peak / 2**20:,.0f}" if result.bytes_peak else ""
+    exact = result.exactness
+    errors = ("", "") if exact is None else (f"{exact.divergence:.1e}", f"{exact.largest:.1e}")
+    return (f"{learn:.2f}", f"{infer:.2f}", peak, *errors, result.status)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """The prices, and the systems that learn at them."""
+
+    price: Annotated[
+        str, typer.Option("--price", help="Prices of a message, in loss, with commas between them: 0,1e-5,1e-4.")
+    ]
+    backend: Annotated[str, typer.Option("--backend", "-b", help="The system that learns; it has gates.")] = "gated"
+    setting: SetOption = None
+    against: Annotated[
+        str | None, typer.Option("--against", help="Sweeps to compare with, by their gates: static,none.")
+    ] = None
+
+    def sweeps(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of each sweep, by its gates.
+
+        Raises:
+            UsageError: see `systems`.
+        """
+        chosen, found = settings(self.setting), dict[str, dict[str, Any]]()
+        for kind in (chosen, *({**chosen, "gates": gates} for gates in _parts(self.against or ""))):
+            found.setdefault(systems(self.backend, self.prices, kind)[0].gates, kind)
+        return found
+
+    @property
+    def prices(self) -> list[str]:
+        return _parts(self.price)
+
+
+def pareto(
+    model: ModelArgument,
+    tables: GroundingOptions,
+    sweep: SweepOptions,
+    held: FoldOptions,
+    session: SessionOptions,
+    plot: Annotated[
+        Path | None, typer.Option("--plot", help="A plot of loss over messages and seconds, a .png file.")
+    ] = None,
+) -> None:
+    """Learn at several prices of a message, and show what loss each speed costs, by held-out labels.
+
+    Example: relcrf pareto models/random_field.rcrf --data fields/ --split hide=0.2 --price 0,1e-4,1e-3
+    """
+    sweeps = sweep.sweeps()
+    if plot is not None:
+        require_drawable(plot)
+    loaded = api.load(model)
+    plan = held.required_plan(tables.dataset.split)
+    points: list[PricePoint] = []
+    interrupted = False
+    with session.watching() as watch:
+        grounding = tables.ground(loaded, watch)
+        folds = folds_of(grounding, plan)
+        for kind in sweeps.values():
+            found = api.pareto(
+                grounding,
+                sweep.prices,
+                folds,
+                backend=sweep.backend,
+                watch=lambda what: _WatchedMonitor(watch, what),
+                **kind,
+            )
+            points += found.points
+            interrupted = found.interrupted
+            if interrupted:
+                break
+    if not points:
+        if over := out_of_time("no price was done; allow more with --time"):
+            raise over
+        say_error("interrupted before a price was done")
+        raise typer.Exit(INTERRUPTED)
+    if plot is not None:
+        draw_prices(points, plot)
+    if session.as_json:
+        rows = [{**point.as_dict(), "unbeaten": best} for point, best in zip(points, unbeaten(points), strict=True)]
+        facts = {"backend": sweep.backend, "split": str(plan), "held_out": [fold.name for fold in folds]}
+        print_json({**facts, "interrupted": interrupted, "points": rows, "plot": plot})
+    else:
+        warn(loaded.warnings)
+        tables.note_saved()
+        _show_sweep(points)
+        if plot is not None:
+            say(f"the plot is in {plot}")
+    if interrupted:
+        end_interrupted("these are the prices that were done")
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def _show_sweep(points: list[PricePoint]) -> None:
+    """Print a table for each kind of gates."""
+    marked = list(zip(points, unbeaten(points), strict=True))
+    for gates in dict.fromkeys(point.gates for point in points):
+        rows = [
+            (
+                f"{point.price:g}" + (" *" if best else ""),
+                point.loss,
+                point.accuracy,
+                point.log_likelihood,
+                f"{point.messages_each:.2f}",
+                f"{point.open_share:.0%}",
+                f"{point.seconds_learn:.2f}",
+                point.seconds_infer,
+            )
+            for point, best in marked
+            if point.gates == gates
+        ]
+        title = f"gates {gates}: {points[0].n:,} labels held out, {points[0].asked:,} variables asked"
+        table(title, ("price", "loss", "accuracy", "log-lik.", "messages", "open", "learn", "infer"), rows)
+    note("messages are for each variable asked, times in seconds; * no other has both less loss and fewer messages")

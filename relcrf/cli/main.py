@@ -14,7 +14,6 @@ import typer
 
 from relcrf import __version__
 from relcrf.cli import (
-    compare,
     completion,
     demo,
     evaluate,
@@ -26,7 +25,6 @@ from relcrf.cli import (
     language,
     learn,
     new,
-    pareto,
     report,
     reproduce,
     warmup,
@@ -57,8 +55,8 @@ for command in (
     learn.train,
     learn.predict,
     evaluate.evaluate,
-    compare.compare,
-    pareto.pareto,
+    evaluate.compare,
+    evaluate.pareto,
     infer.infer,
     report.report,
     reproduce.reproduce,

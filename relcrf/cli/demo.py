@@ -11,7 +11,7 @@ import typer
 from relcrf.cli.options import JsonOption
 from relcrf.cli.output import console, print_json, say, table, watching
 from relcrf.data.frame import Frame
-from relcrf.demo.picture import as_text, counts, draw
+from relcrf.demo.picture import as_text, changes, draw
 from relcrf.demo.run import run_split
 from relcrf.files import write_text
 from relcrf.resources import shipped
@@ -70,10 +70,10 @@ def demo(
         rows.append(("mean" if name == "local classifier" else "", name, *mean, ""))
     columns = ("split", "", "accuracy", "log-likelihood", "seconds")
     table(f"{results[0].ess.n:,} digits, labelled from {int(results[0].digits.labelled.sum())}", columns, rows)
-    corrected, spoilt = counts(first)
+    corrected, spoilt, _ = changes(first)
     console.print(as_text(first), markup=False, highlight=False)
     console.print(
-        f"[bold]Split {first.seed}:[/] {corrected} digits corrected by their neighbours, {spoilt} made wrong."
+        f"[bold]Split {first.seed}:[/] {len(corrected)} digits corrected by their neighbours, {len(spoilt)} made wrong."
     )
     folder = out / f"split{seed}"
     say(f"The picture is {out / 'changes.png'}; the tables and the model are in {out}/. Now try:")

@@ -13,36 +13,28 @@ from relcrf.report.plot import new_figure, save_picture
 _SHADES = " .:-=+*#%@"
 
 
-def changed(result: SplitResult) -> np.ndarray:
-    """Positions among the unlabelled images whose digit changed: corrected ones first, then those made wrong."""
+def changes(result: SplitResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the positions among the unlabelled images of corrected digits, of digits made wrong, and of other wrong ones."""
     truth = result.digits.digit[~result.digits.labelled]
-    different = np.flatnonzero(result.before != result.after)
-    good = result.after[different] == truth[different]
-    bad = (result.before[different] == truth[different]) & ~good
-    return np.concatenate([different[good], different[bad], different[~good & ~bad]])
+    was, is_now, different = result.before == truth, result.after == truth, result.before != result.after
+    corrected, spoilt, other = (different & is_now, different & was, different & ~was & ~is_now)
+    return np.flatnonzero(corrected), np.flatnonzero(spoilt), np.flatnonzero(other)
 
 
-def counts(result: SplitResult) -> tuple[int, int]:
-    """How many images were corrected, and how many made wrong."""
-    truth = result.digits.digit[~result.digits.labelled]
-    was, is_now = result.before == truth, result.after == truth
-    return int((~was & is_now).sum()), int((was & ~is_now).sum())
-
-
-def draw(result: SplitResult, path: Path, limit: int = 40) -> None:
+def draw(result: SplitResult, path: Path) -> None:
     """Write a picture of changed images, each with the classifier's digit and the ESS-CRF's."""
-    save_picture(lambda: _figure(result, limit), path, 130)
+    save_picture(lambda: _figure(result), path, 130)
 
 
-def _figure(result: SplitResult, limit: int) -> Any:
+def _figure(result: SplitResult) -> Any:
     rest = np.flatnonzero(~result.digits.labelled)
-    shown = _sample(result, limit)
+    shown = _sample(result, 40)
     columns = 10
     rows = max(1, -(-len(shown) // columns))
     figure = new_figure((columns * 1.05, rows * 1.35 + 0.9))
-    corrected, spoilt = counts(result)
+    corrected, spoilt, _ = changes(result)
     figure.suptitle(
-        f"What the relations changed (split {result.seed}): {corrected} digits corrected, {spoilt} made wrong\n"
+        f"What the relations changed (split {result.seed}): {len(corrected)} digits corrected, {len(spoilt)} made wrong\n"
         f"local classifier {result.local.accuracy:.1%}, ESS-CRF {result.ess.accuracy:.1%}",
         fontsize=11,
     )
@@ -62,16 +54,16 @@ def _figure(result: SplitResult, limit: int) -> Any:
 
 def _sample(result: SplitResult, limit: int) -> np.ndarray:
     """Up to `limit` changed images, good and bad in their true proportion."""
-    every = changed(result)
+    every = np.concatenate(changes(result))
     if len(every) <= limit:
         return every
     return np.asarray(every[np.linspace(0, len(every) - 1, limit).astype(int)])
 
 
-def as_text(result: SplitResult, limit: int = 4) -> str:
+def as_text(result: SplitResult) -> str:
     """A few changed images for the terminal, side by side."""
     rest = np.flatnonzero(~result.digits.labelled)
-    shown = _sample(result, limit)
+    shown = _sample(result, 4)
     lines = []
     for row in range(8):
         cells = []

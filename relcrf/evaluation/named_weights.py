@@ -8,7 +8,7 @@ import numpy as np
 
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.problems import training_problem
-from relcrf.backends.weight_names import NAMES, weights_at
+from relcrf.backends.weight_names import NAMES, largest, weights_at
 from relcrf.data.frame import Frame
 from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.evaluation.standard_errors import StandardErrors, standard_errors
@@ -103,8 +103,7 @@ def sorted_rows(frame: Frame, kept: np.ndarray, by: str) -> np.ndarray:
         UsageError: where the frame has no such column.
     """
     rows = np.flatnonzero(kept)
-    size = np.abs(_column(frame, by))[rows]
-    return rows[np.argsort(-np.where(np.isnan(size), -1.0, size), kind="stable")]
+    return np.asarray(rows[largest(_column(frame, by)[rows], len(rows))])
 
 
 def _column(frame: Frame, name: str) -> np.ndarray:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from relcrf.data.frame import Frame
 from relcrf.evaluation.predictions import LOCAL, Difference, Estimate, Predictions
 from relcrf.report.calibration import Calibration, calibration
 from relcrf.report.comparison_plots import reach
 from relcrf.report.confusion import Confusion, confusion
 from relcrf.report.plot import FIRST, MARK, Plot, draw
-from relcrf.report.trial import CurvePoint, Labels, Trial
+from relcrf.report.trial import CURVE, Labels, Trial
 
 FEW = 100
 """Labels, below which figures say little."""
@@ -105,7 +106,7 @@ def _section(trial: Trial, results: Predictions, labels: Labels) -> Section:
         found = results.differences(trial.system, LOCAL, name)
         gain = Gain(found["accuracy"], found["log_loss"])
     judged, clusters = results.pooled(trial.system, name), results.clusters(name)
-    calibrated, points = calibration(name, judged, clusters), trial.curve.get(name, ())
+    calibrated, points = calibration(name, judged, clusters), trial.curve.get(name, Frame({}))
     plots = [_beside(name, figures, measure) for measure in ("accuracy", "log_loss")]
     plots += [calibrated.plot, *([_curve(name, points)] if len(points) > 1 else [])]
     return Section(
@@ -149,9 +150,9 @@ def _beside(name: str, figures: Mapping[str, Mapping[str, Estimate]], measure: s
     return draw(f"{name}: {TITLES[measure]}", paint)
 
 
-def _curve(name: str, points: Sequence[CurvePoint]) -> Plot:
+def _curve(name: str, points: Frame) -> Plot:
     def paint(axes: Any) -> None:
-        labels, losses = zip(*((point.labels, point.log_loss) for point in points), strict=True)
+        labels, losses = (points[column] for column in CURVE)
         axes.plot(labels, losses, color=FIRST, linewidth=1.6, marker="o", markersize=4)
         axes.plot(labels[-1:], losses[-1:], color=MARK, marker="o", markersize=6, linestyle="")
         axes.set_xlim(left=0.0)

@@ -11,6 +11,7 @@ from relcrf import api
 from relcrf.backends.learned import LearnedModel
 from relcrf.backends.problems import training_problem
 from relcrf.backends.registry import backend_class, make
+from relcrf.data.frame import Frame
 from relcrf.data.store import reading
 from relcrf.errors import DataError, UsageError
 from relcrf.evaluation.leaks import leaks_of
@@ -29,6 +30,9 @@ SHARES = (0.125, 0.25, 0.5)
 
 MOST_VALUES = 20
 """Maximum number of values of an attribute whose labels are counted separately."""
+
+CURVE = {"labels": int, "log_loss": float}
+"""Columns of a learning curve."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,6 @@ class Labels:
         return {**dict(order[:MOST_VALUES]), f"({len(others):,} others)": sum(count for _, count in others)}
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """A point of a learning curve: the number of training labels, and the mean log-loss of the held-out ones, in nats."""
-
-    labels: int
-    log_loss: float
-
-
 @dataclass(frozen=True, eq=False)
 class Trial:
     """The part of a report that needs data.
@@ -77,7 +73,8 @@ class Trial:
         names: The names of the test variables, by attribute.
         no_local: Why there is no local model; empty where there is.
         in_words: The leaks from training to test labels.
-        curve: The learning curve by attribute; empty where it was not requested.
+        curve: The learning curve by attribute, empty where it was not requested: a row per number of training `labels`, with
+            the mean `log_loss` of the held-out ones, in nats.
     """
 
     options: tuple[str, ...]
@@ -91,7 +88,7 @@ class Trial:
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     no_local: str = ""
     in_words: tuple[str, ...] = ()
-    curve: Mapping[str, tuple[CurvePoint, ...]] = field(default_factory=dict)
+    curve: Mapping[str, Frame] = field(default_factory=dict)
 
     @property
     def learned_from(self) -> int:
@@ -187,7 +184,7 @@ def _with_predictions(
         no_local=no_local,
         in_words=leaks_of(grounding, [fold]).sentences,
         curve={
-            b.name: tuple(CurvePoint(n, -one.of_block(b).score().log_likelihood) for n, one in curve)
+            b.name: Frame.of_rows(CURVE, [(n, -one.of_block(b).score().log_likelihood) for n, one in curve])
             for b in blocks
             if curve
         },

@@ -88,8 +88,8 @@ def test_a_trial_asks_as_predict_does(run, web, trial):
     assert trial.tables == {"page": 150, "page_words": 900, "link": 300}
     assert trial.learned_from == labels.known - score.n == fit.summary["variables"]
     points = trial.curve["Page.category"]
-    assert [point.labels for point in points] == [round(share * trial.learned_from) for share in (0.125, 0.25, 0.5, 1)]
-    assert points[-1].log_loss == pytest.approx(-score.log_likelihood)
+    assert points["labels"].tolist() == [round(share * trial.learned_from) for share in (0.125, 0.25, 0.5, 1)]
+    assert points["log_loss"][-1] == pytest.approx(-score.log_likelihood)
 
 
 def test_the_report_with_data(run, trial):

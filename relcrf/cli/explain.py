@@ -100,9 +100,7 @@ def _show(found: Explanation, top: int) -> None:
 def _rows(one: Contribution, top: int, indent: str) -> Iterator[tuple[str, str, str, str]]:
     """A contribution, and behind it its sources."""
     words = {"itself": "itself", "start": "whatever it is", "interaction": "interaction"}
-    who = words.get(one.kind) or ", ".join(
-        f"{n.name} = {n.state}" + ("" if n.is_known else f" ({n.probability:.2f})") for n in one.neighbours
-    )
+    who = words.get(one.kind) or ", ".join(map(str, one.neighbours))
     templates, most = ", ".join(one.templates), ", ".join(_part(part) for part in one.parts[:top])
     yield indent + who, templates, f"{one.amount:+.4f}", most
     shown = [source for source in one.sources if abs(source.amount) > ROUNDING]

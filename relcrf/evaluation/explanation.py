@@ -57,6 +57,9 @@ class Neighbour:
     probability: float
     is_known: bool
 
+    def __str__(self) -> str:
+        return f"{self.name} = {self.state}" + ("" if self.is_known else f" ({self.probability:.2f})")
+
 
 @dataclass(frozen=True)
 class Contribution:

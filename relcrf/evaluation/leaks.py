@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from relcrf.data.frame import Frame
 from relcrf.evaluation.near_twins import near_pairs
@@ -165,12 +166,12 @@ class _Twins:
     Args:
         kind: of each distinctive labelled variable a number, the same for equal evidence; -1 of all others.
         states: of each variable.
-        beside: pairs of kinds that are nearly the same, in both orders, ascending, shape (n, 2).
+        beside: which kinds are nearly the same, shape (n_kinds, n_kinds), symmetric.
     """
 
     kind: np.ndarray
     states: np.ndarray
-    beside: np.ndarray
+    beside: csr_array
 
     @classmethod
     def of(cls, grounding: Grounding, labelled: np.ndarray) -> _Twins:
@@ -180,32 +181,31 @@ class _Twins:
         _, first, kind[among] = np.unique(evidence.signature[among], return_index=True, return_inverse=True)
         ones = np.sort(among[first])
         pairs = [near_pairs(evidence, ones[block.among(ones)]) for block in grounding.blocks]
-        found = kind[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])]
-        both = np.concatenate((found, found[:, ::-1]))
-        return cls(kind, grounding.states, both[np.argsort(both[:, 0], kind="stable")])
+        one, other = kind[np.concatenate([np.empty((0, 2), dtype=np.int64), *pairs])].T
+        near = csr_array((np.ones(len(one)), (one, other)), shape=(len(first), len(first)))
+        return cls(kind, grounding.states, near + near.T)
 
     def counted(self, held: np.ndarray, training: np.ndarray) -> tuple[int, int, int, int, int]:
         """How many distinctive ones are held out; how many of these have a twin in the training, and one with the same label;
         and of those without a twin the same of near ones."""
         mine, theirs = (np.flatnonzero(some & (self.kind >= 0)) for some in (held, training))
-        known = np.zeros(int(self.kind.max(initial=-1)) + 1, dtype=bool)
-        known[self.kind[theirs]] = True
-        labels = distinct(self._labelled(self.kind[theirs], self.states[theirs]))
-        is_twin = known[self.kind[mine]]
-        alike = np.isin(self._labelled(self.kind[mine], self.states[mine]), labels)
-        alone = mine[~is_twin]
-        start, stop = (np.searchsorted(self.beside[:, 0], self.kind[alone], side=side) for side in ("left", "right"))
-        owner = np.repeat(np.arange(len(alone)), stop - start)
-        ends = np.cumsum(stop - start)
-        others = self.beside[np.repeat(stop - ends, stop - start) + np.arange(len(owner)), 1]
-        is_near, is_alike = np.zeros(len(alone), dtype=bool), np.zeros(len(alone), dtype=bool)
-        is_near[owner[known[others]]] = True
-        is_alike[owner[np.isin(self._labelled(others, self.states[alone][owner]), labels)]] = True
-        return len(mine), int(is_twin.sum()), int(alike.sum()), int(is_near.sum()), int(is_alike.sum())
-
-    def _labelled(self, kind: np.ndarray, state: np.ndarray) -> np.ndarray:
-        """Numbers of kinds with states."""
-        return np.asarray(kind * (int(self.states.max(initial=0)) + 1) + state)
+        if not len(mine):
+            return 0, 0, 0, 0, 0
+        kind, state = self.kind[mine], self.states[mine]
+        shape = (self.beside.shape[0], int(self.states.max(initial=0)) + 1)
+        labels = csr_array((np.ones(len(theirs)), (self.kind[theirs], self.states[theirs])), shape=shape)
+        found = []
+        for table in (labels, self.beside @ labels):
+            found += [np.asarray(table.sum(axis=1))[kind] > 0, np.asarray(table[kind, state]) > 0]
+        is_twin, alike, is_near, near_alike = found
+        alone = ~is_twin
+        return (
+            len(mine),
+            int(is_twin.sum()),
+            int(alike.sum()),
+            int((is_near & alone).sum()),
+            int((near_alike & alone).sum()),
+        )
 
 
 def _crossing(group: FactorGroup, fold: Fold, training: np.ndarray, near: np.ndarray) -> np.ndarray:

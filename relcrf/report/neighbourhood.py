@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -109,12 +109,8 @@ def _spokes(explanation: Explanation) -> Iterator[_Spoke]:
 
 
 def _lines(one: Contribution) -> tuple[str, ...]:
-    names = [
-        f"{_label(neighbour.name)} = {_label(neighbour.state)}"
-        + ("" if neighbour.is_known else f" ({neighbour.probability:.2f})")
-        for neighbour in one.neighbours
-    ]
-    return (*names, f"{', '.join(one.templates)} {one.amount:+.3f}")
+    names = (replace(other, name=_label(other.name), state=_label(other.state)) for other in one.neighbours)
+    return (*map(str, names), f"{', '.join(one.templates)} {one.amount:+.3f}")
 
 
 def _label(text: str) -> str:

@@ -9,8 +9,9 @@ answer is inferred anew, so that what is told of them is no estimate.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -87,26 +88,21 @@ class Flips:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """
-    Args:
-        variable, state: a known variable's, and its new state; -1 for none.
-        extra: a factor that makes the difference; None for none.
-        estimate: what it would add to the log odds, in nats.
-    """
+    """A change, what it would add to the log odds, in nats, and the function that returns a problem with it."""
 
     change: Change
     estimate: float
-    variable: int = -1
-    state: int = -1
-    extra: FactorGroup | None = None
+    made: Callable[[Problem], Problem]
 
-    def made(self, problem: Problem) -> Problem:
-        """The problem with the change."""
-        if self.extra is None:
-            states = problem.states.copy()
-            states[self.variable] = self.state
-            return replace(problem, states=states)
-        return replace(problem, graph=replace(problem.graph, groups=(*problem.graph.groups, self.extra)))
+
+def _with_state(variable: int, state: int, problem: Problem) -> Problem:
+    states = problem.states.copy()
+    states[variable] = state
+    return replace(problem, states=states)
+
+
+def _with_factor(factor: FactorGroup, problem: Problem) -> Problem:
+    return replace(problem, graph=replace(problem.graph, groups=(*problem.graph.groups, factor)))
 
 
 def flips(case: Case, against: str | None = None) -> Flips:
@@ -171,7 +167,7 @@ def _candidates(case: Case, problem: Problem, direction: np.ndarray) -> Iterator
     for (variable, state), estimate in sorted(known.items()):
         values = case.grounding.block_of(variable).values
         change = Change(case.grounding.label(variable), values[problem.states[variable]], values[state])
-        yield _Candidate(change, estimate, variable, state)
+        yield _Candidate(change, estimate, partial(_with_state, variable, state))
 
 
 def _restated(
@@ -275,9 +271,8 @@ class _Evidence:
         features = Sparse(np.array([0, len(entries)], dtype=np.int64), columns, values, self.group.features.n_features)
         scope = (np.array([self.case.variable], dtype=np.int32),)
         change = Change(f"{self.name} {what}".strip(), before, after)
-        return _Candidate(
-            change, float(values @ self.worth[columns]), extra=replace(self.group, scope=scope, features=features)
-        )
+        factor = replace(self.group, scope=scope, features=features)
+        return _Candidate(change, float(values @ self.worth[columns]), partial(_with_factor, factor))
 
     def _key(self, feature: int) -> str:
         return ", ".join(self.info.feature_name(feature)[0])

@@ -137,19 +137,14 @@ def leaks_of(grounding: Grounding, folds: Sequence[Fold]) -> Leaks:
         for name, found in _keys(grounding, fold, training).items():
             keys[name] = keys.get(name, np.zeros(2, dtype=np.int64)) + found
         counts += [fold.n, int((near & fold.test).sum()), *twins.counted(fold.test, training)]
-    held, beside, distinctive, n_twins, alike, n_near, near_alike = counts.tolist()
+    names = ("held", "beside", "distinctive", "twins", "alike", "near", "near_alike")
+    sums: dict[str, Any] = dict(zip(names, counts.tolist(), strict=True))
     return Leaks(
-        _frame("touching", "crossing", crossings),
-        _frame("keys", "shared", keys),
-        held,
-        beside,
-        distinctive,
-        n_twins,
-        alike,
-        n_near,
-        near_alike,
-        float(sizes.max(initial=0) / max(sizes.sum(), 1)),
-        bool((component != np.arange(len(component))).any()),
+        crossings=_frame("touching", "crossing", crossings),
+        keys=_frame("keys", "shared", keys),
+        **sums,
+        largest=float(sizes.max(initial=0) / max(sizes.sum(), 1)),
+        joined=bool((component != np.arange(len(component))).any()),
     )
 
 

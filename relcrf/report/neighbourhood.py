@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +26,8 @@ ROW, COLUMN, LABEL = 0.42, 2.1, 4.0
 """Inches: the height of a row, how far rows are from the variable, and the room for a label."""
 
 
-@dataclass(frozen=True)
-class _Spoke:
-    """A disc in a row of its own, joined to another by a line.
-
-    Args:
-        lines: its label. at, origin: the centres of both, in inches from the variable's.
-    """
-
-    one: Contribution
-    lines: tuple[str, ...]
-    at: tuple[float, float]
-    origin: tuple[float, float]
+Point = tuple[float, float]
+"""Inches from the variable."""
 
 
 def save(explanation: Explanation, path: Path) -> None:
@@ -52,23 +42,23 @@ def figure(explanation: Explanation) -> Any:
     of known neighbours are grey, of others violet; what was opened has its largest sources below it.
     """
     spokes = list(_spokes(explanation))
-    left, right = (COLUMN + LABEL if any(sign * s.at[0] > 0 for s in spokes) else COLUMN for sign in (-1, 1))
-    height = max([2.0, *(2.0 * abs(spoke.at[1]) + 1.0 for spoke in spokes)])
+    left, right = (COLUMN + LABEL if any(sign * at[0] > 0 for _, at, _ in spokes) else COLUMN for sign in (-1, 1))
+    height = max([2.0, *(2.0 * abs(at[1]) + 1.0 for _, at, _ in spokes)])
     made = new_figure((left + right, height + 0.4), facecolor=PAPER)
     axes = made.add_axes((0.0, 0.4 / (height + 0.4), 1.0, height / (height + 0.4)))
     axes.set_axis_off()
     axes.set_xlim(-left, right)
     axes.set_ylim(-height / 2, height / 2)
-    most = max((abs(spoke.one.amount) for spoke in spokes), default=1.0) or 1.0
-    for spoke in spokes:
-        share = abs(spoke.one.amount) / most
-        colour = FOR if spoke.one.amount >= 0 else AGAINST
-        axes.plot(*zip(spoke.origin, spoke.at, strict=True), color=colour, linewidth=0.8 + 6.0 * share,
+    most = max((abs(one.amount) for one, _, _ in spokes), default=1.0) or 1.0
+    for one, at, origin in spokes:
+        share = abs(one.amount) / most
+        colour = FOR if one.amount >= 0 else AGAINST
+        axes.plot(*zip(origin, at, strict=True), color=colour, linewidth=0.8 + 6.0 * share,
                   alpha=0.35 + 0.5 * share, solid_capstyle="round", zorder=1)  # fmt: skip
-        disc = {"evidence": KNOWN, "neighbour": UNKNOWN}.get(spoke.one.kind, INK)
-        axes.plot(*spoke.at, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
-        side = math.copysign(1.0, spoke.at[0])
-        axes.text(spoke.at[0] + 0.12 * side, spoke.at[1], "\n".join(spoke.lines), fontsize=8, color=INK,
+        disc = {"evidence": KNOWN, "neighbour": UNKNOWN}.get(one.kind, INK)
+        axes.plot(*at, marker="o", markersize=9, color=disc, markeredgecolor=PAPER, zorder=2)
+        side = math.copysign(1.0, at[0])
+        axes.text(at[0] + 0.12 * side, at[1], "\n".join(_lines(one)), fontsize=8, color=INK,
                   ha="left" if side > 0 else "right", va="center", zorder=4)  # fmt: skip
     probability = explanation.probabilities[explanation.answer]
     title = f"{_label(explanation.variable)}\n{_label(explanation.answer)} {probability:.2f}"
@@ -91,8 +81,11 @@ def _foot(explanation: Explanation) -> str:
     return text
 
 
-def _spokes(explanation: Explanation) -> Iterator[_Spoke]:
-    """What speaks for the answer in the right column, the rest in the left one; sources in rows below what they are of."""
+def _spokes(explanation: Explanation) -> Iterator[tuple[Contribution, Point, Point]]:
+    """Yield contributions, each with the centre of its disc and of the disc that a line joins it to.
+
+    What speaks for the answer is in the right column, the rest in the left one; sources are in rows below what they are of.
+    """
     shown = explanation.contributions[:MOST_NEIGHBOURS]
     for sign in (1.0, -1.0):
         rows: list[tuple[Contribution, Contribution | None]] = []
@@ -104,7 +97,7 @@ def _spokes(explanation: Explanation) -> Iterator[_Spoke]:
         top, parent = ROW * (len(rows) - 1) / 2, (0.0, 0.0)
         for number, (one, of) in enumerate(rows):
             at = (sign * (COLUMN if of is None else COLUMN + 0.35), top - ROW * number)
-            yield _Spoke(one, _lines(one), at, (0.0, 0.0) if of is None else parent)
+            yield one, at, (0.0, 0.0) if of is None else parent
             parent = at if of is None else parent
 
 

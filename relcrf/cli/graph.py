@@ -76,7 +76,7 @@ def _strongest(found: LearnedGraph, top: int) -> Frame:
 
 
 def _show(found: LearnedGraph, top: int) -> None:
-    """The strongest edges, and the hubs in a line."""
+    """Print the strongest edges, and the hubs in a line."""
     shown = _strongest(found, top)
     has_gain = not np.isnan(shown["gain"]).all()
     rows = []

@@ -156,7 +156,7 @@ def _frame(first: str, second: str, counts: Mapping[str, np.ndarray]) -> Frame:
 
 @dataclass(frozen=True, eq=False)
 class _Twins:
-    """Things with the same evidence, and with nearly the same.
+    """Kinds of things with the same evidence, and which kinds are nearly the same.
 
     Args:
         kind: of each distinctive labelled variable a number, the same for equal evidence; -1 of all others.
@@ -181,8 +181,8 @@ class _Twins:
         return cls(kind, grounding.states, near + near.T)
 
     def counted(self, held: np.ndarray, training: np.ndarray) -> tuple[int, int, int, int, int]:
-        """How many distinctive ones are held out; how many of these have a twin in the training, and one with the same label;
-        and of those without a twin the same of near ones."""
+        """Count the distinctive things that are held out, those with a twin in the training, those with a twin of the same
+        label, and among things without a twin those with a near thing in the training, and with one of the same label."""
         mine, theirs = (np.flatnonzero(some & (self.kind >= 0)) for some in (held, training))
         if not len(mine):
             return 0, 0, 0, 0, 0

@@ -52,10 +52,10 @@ class LearnedGraph:
 
 
 def require_edges(graph: LearnedGraph) -> None:
-    """Refuses an empty graph.
+    """Reject an empty graph.
 
     Raises:
-        UsageError: where no pair of candidates is in the model.
+        UsageError: No pair of candidates is in the model.
     """
     if not len(graph.edges):
         message = "the run has no learned graph: no pair of candidates is in its model"
@@ -64,7 +64,7 @@ def require_edges(graph: LearnedGraph) -> None:
 
 
 def learned_graph(learned: LearnedModel) -> LearnedGraph:
-    """The graph of a trained model; pairs whose weights are all 0 are not in it."""
+    """Return the graph of a trained model, without the pairs whose weights are all 0."""
     candidates = {t.name: t for t in learned.spec.flat().templates if t.is_candidate}
     numbers: dict[tuple[str, str], int] = {}
     rows: list[tuple[int, int, str, float, float, float]] = []

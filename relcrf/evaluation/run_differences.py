@@ -47,7 +47,7 @@ class RunDifferences:
 def differences(
     first: LearnedModel, second: LearnedModel, names: tuple[str, str] = ("first", "second")
 ) -> RunDifferences:
-    """What is not the same in two models. `names` stand in the heads of the unified diff."""
+    """Compare two models. `names` are the heads of the unified diff."""
     one, other = ({row[:4]: row[4] for row in weights_at(learned).rows()} for learned in (first, second))
     both = [(*name, one[name], other[name]) for name in one.keys() & other.keys()]
     both.sort(key=lambda row: (-abs(row[4] - row[5]), row))

@@ -79,17 +79,17 @@ class Drawing:
 
     @cached_property
     def kinds(self) -> list[str]:
-        """Of its nodes, in the order in which they come."""
+        """The kinds of the nodes, in the order in which they come."""
         return list(dict.fromkeys(self.graph.nodes["kind"]))
 
     @cached_property
     def colours(self) -> list[str]:
-        """Of each edge, by its sign; edges of several weights have none."""
+        """The colour of each edge, by its sign; edges of several weights have none."""
         return [SECOND if weight < 0 else FIRST for weight in self.graph.edges["weight"]]
 
     @property
     def legend(self) -> tuple[tuple[str, str], ...]:
-        """Colours and what they say."""
+        """The colours with their meanings."""
         signed = not np.isnan(self.graph.edges["weight"]).all()
         signs = [(FIRST, "more often together"), (SECOND, "less often together")] if signed else [(FIRST, "edges")]
         kinds = [(_SHAPES[min(k, len(_SHAPES) - 1)][1], printable(kind)) for k, kind in enumerate(self.kinds)]

@@ -14,11 +14,12 @@ from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.estimate import DEFAULT_BUDGET, Size, over_budget, require
 from relcrf.grounding.lower import Facts, lower_derived
 from relcrf.grounding.nearest import nearest_neighbours
-from relcrf.grounding.plan import Exists, Figure, Plan, walk
+from relcrf.grounding.plan import Exists, Figure, Plan
 from relcrf.grounding.reads import relations_used
 from relcrf.language.recursion import is_recursive, layers
 from relcrf.model.choices import with_named_choices
 from relcrf.model.expressions import Attribute, Function
+from relcrf.model.nodes import walk
 from relcrf.model.spec import Derived, Nearest
 
 Progress = Callable[[str], None]

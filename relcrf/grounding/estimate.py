@@ -32,8 +32,8 @@ from relcrf.grounding.plan import (
     columns_in,
     multiplying,
     substituted,
-    walk,
 )
+from relcrf.model.nodes import walk
 
 DEFAULT_BUDGET = 100_000_000
 """Bindings that one template may have unless the user says otherwise: about a gigabyte of pair factors."""

@@ -6,9 +6,11 @@ runs (`estimate.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
+
+from relcrf.model.nodes import children, rebuilt, walk
 
 
 @dataclass(frozen=True)
@@ -151,13 +153,6 @@ class Plan:
     """Name, term, and type: `integer`, `bigint`, `double` or `text`."""
 
 
-def walk(node: Any) -> Iterator[Any]:
-    """Yield a plan, condition or term and everything below it, parents first, also inside the plans in it."""
-    yield node
-    for part in _parts(node):
-        yield from walk(part)
-
-
 def columns_in(node: Any) -> set[Column]:
     """Return all columns that a plan, condition or term names, also inside the plans in it."""
     return {part for part in walk(node) if isinstance(part, Column)}
@@ -170,16 +165,9 @@ def columns_around(node: Any) -> set[Column]:
             return {node}
         case Figure(_, terms, plan):
             return columns_around(replace(plan, outputs=tuple(("", term, "") for term in terms)))
-    found = set[Column]().union(*map(columns_around, _parts(node)))
+    found = set[Column]().union(*map(columns_around, children(node)))
     own = {scan.alias for scan in node.scans} if isinstance(node, Plan) else set()
     return {column for column in found if column.alias not in own}
-
-
-def rebuilt(node: Any, change: Callable[[Any], Any]) -> Any:
-    """Return a plan, condition, term or tuple of them with everything directly inside it changed."""
-    if isinstance(node, tuple):
-        return tuple(map(change, node))
-    return replace(node, **{f.name: change(getattr(node, f.name)) for f in fields(node)}) if _is_node(node) else node
 
 
 def substituted(node: Any, terms: Mapping[Column, Term]) -> Any:
@@ -187,17 +175,6 @@ def substituted(node: Any, terms: Mapping[Column, Term]) -> Any:
     if isinstance(node, Column):
         return terms.get(node, node)
     return rebuilt(node, lambda part: substituted(part, terms))
-
-
-def _parts(node: Any) -> tuple[Any, ...]:
-    """Return what is directly inside a plan, condition, term or tuple of them; nothing for anything else."""
-    if isinstance(node, tuple):
-        return node
-    return tuple(getattr(node, f.name) for f in fields(node)) if _is_node(node) else ()
-
-
-def _is_node(value: Any) -> bool:
-    return is_dataclass(value) and not isinstance(value, type)
 
 
 def multiplying(plan: Plan) -> list[Scan]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from relcrf.model.expressions import Atom, Attribute, Expression, walk
+from relcrf.model.expressions import Atom, Attribute, Expression
+from relcrf.model.nodes import walk
 from relcrf.model.spec import AttributeDeclaration, Derived, ModelSpec, Nearest, RandomRelation, Relation, Template
 from relcrf.model.types import Bag, DomainType
 

@@ -20,10 +20,11 @@ from relcrf.grounding.engines.duckdb import Statements
 from relcrf.grounding.engines.tables import tables_of
 from relcrf.grounding.estimate import DEFAULT_BUDGET
 from relcrf.grounding.lower import Facts, lower_derived, lower_random, lower_template
-from relcrf.grounding.plan import Plan, Scan, walk
+from relcrf.grounding.plan import Plan, Scan
 from relcrf.grounding.reads import relations_used
 from relcrf.grounding.variables import make_random_relations
 from relcrf.language.recursion import is_recursive, layers
+from relcrf.model.nodes import walk
 from relcrf.model.spec import Nearest
 
 

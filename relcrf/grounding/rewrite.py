@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from relcrf.data.names import ARGUMENT
-from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in, rebuilt
+from relcrf.grounding.plan import Column, Plan, Scan, column_classes, columns_in
+from relcrf.model.nodes import rebuilt
 
 
 def simplified(plan: Plan) -> Plan:

@@ -18,9 +18,9 @@ from relcrf.model.expressions import (
     conjuncts,
     names_in,
     renamed,
-    walk,
 )
 from relcrf.model.formula import evidence_of
+from relcrf.model.nodes import walk
 from relcrf.model.spec import Template
 from relcrf.model.typing import Scope
 

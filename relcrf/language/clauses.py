@@ -10,9 +10,10 @@ from relcrf.language.render import expression as render_expression
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.expressions import children, conjuncts, walk
+from relcrf.model.expressions import conjuncts
 from relcrf.model.formula import evidence_of, is_table, n_patterns, wrong_starts
 from relcrf.model.functions import MEASURES
+from relcrf.model.nodes import children, walk
 from relcrf.model.typing import Scope, TypeProblem
 
 

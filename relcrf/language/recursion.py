@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from relcrf.errors import Diagnostic
-from relcrf.model.expressions import Aggregate, Atom, Connective, Expression, children, walk
+from relcrf.model.expressions import Aggregate, Atom, Connective, Expression
+from relcrf.model.nodes import children, walk
 from relcrf.model.spec import Derived, ModelSpec, Nearest
 
 

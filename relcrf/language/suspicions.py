@@ -8,7 +8,8 @@ from itertools import combinations
 from relcrf.errors import Diagnostic, Span
 from relcrf.language.render import expression as render_expression
 from relcrf.model import expressions as e
-from relcrf.model.expressions import children, conjuncts, names_in, renamed, walk
+from relcrf.model.expressions import conjuncts, names_in, renamed
+from relcrf.model.nodes import children, walk
 from relcrf.model.spec import Derived, ModelSpec, Nearest, Template
 from relcrf.model.typing import Scope
 

@@ -16,6 +16,7 @@ from relcrf.language.words import OPTIONS
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS
+from relcrf.model.nodes import children
 from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType
 
 MAX_DEPTH = 150
@@ -322,7 +323,7 @@ def _signed(node: Any) -> str:
 def _is_too_deep(expression: e.Expression) -> bool:
     level: list[e.Expression] = [expression]
     for _ in range(MAX_DEPTH):
-        level = [child for node in level for child in e.children(node)]
+        level = [child for node in level for child in children(node)]
         if not level:
             return False
     return True

@@ -6,12 +6,13 @@ are no part of a node's identity: two expressions are equal if they say the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from functools import cache, reduce
-from typing import Any, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TypeAlias
 
 from relcrf.errors import Span
+from relcrf.model.nodes import rebuilt, walk
 
 
 @dataclass(frozen=True)
@@ -166,38 +167,6 @@ Expression: TypeAlias = (
 )
 
 
-def children(expression: Expression) -> Iterator[Expression]:
-    """The direct sub-expressions, from left to right; those of an aggregate may speak of its own names."""
-    kind: type = type(expression)
-    for name in _parts(kind):
-        value = getattr(expression, name)
-        if isinstance(value, tuple):
-            yield from value
-        elif isinstance(value, _NODES):
-            yield value
-
-
-@cache
-def _parts(kind: type) -> tuple[str, ...]:
-    """The fields of a node that may hold expressions."""
-    return tuple(f.name for f in fields(kind) if f.name != "span")
-
-
-_NODES = get_args(Expression)
-
-
-def walk(expression: Expression, into: Callable[[Expression], bool] = lambda node: True) -> Iterator[Expression]:
-    """Yield the expression and everything below it, parents first.
-
-    Args:
-        into: Whether the sub-expressions of a node are visited.
-    """
-    yield expression
-    if into(expression):
-        for child in children(expression):
-            yield from walk(child, into)
-
-
 def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
     """The expression with other names for things and values."""
     match expression:
@@ -205,26 +174,14 @@ def renamed(expression: Expression, names: Mapping[str, str]) -> Expression:
             return replace(expression, name=names.get(name, name))
         case Attribute(binder, _):
             return replace(expression, binder=names.get(binder, binder))
-    return _rebuilt(expression, lambda part: renamed(part, names))
+    return rebuilt(expression, lambda part: renamed(part, names))
 
 
 def with_constants(expression: Expression, constants: Mapping[str, Expression]) -> Expression:
     """The expression with constants in the place of some names of values."""
     if isinstance(expression, Name):
         return constants.get(expression.name, expression)
-    return _rebuilt(expression, lambda part: with_constants(part, constants))
-
-
-def _rebuilt(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
-    """The expression with each of its direct sub-expressions changed."""
-    changed: dict[str, Any] = {}
-    for each in fields(expression):
-        value = getattr(expression, each.name)
-        if isinstance(value, tuple):
-            changed[each.name] = tuple(change(v) for v in value)
-        elif isinstance(value, Expression):
-            changed[each.name] = change(value)
-    return replace(expression, **changed)
+    return rebuilt(expression, lambda part: with_constants(part, constants))
 
 
 def conjunction(parts: Sequence[Expression]) -> Expression:

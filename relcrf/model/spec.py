@@ -8,12 +8,13 @@ data, no backend and no optimiser. `language/check.py` says whether its parts fi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias, TypeVar
 
-from relcrf.errors import Source, Span
+from relcrf.errors import Source
 from relcrf.model.expressions import Expression, Function, Spanned
+from relcrf.model.nodes import walk
 from relcrf.model.types import AttributeType, Bool
 
 
@@ -269,17 +270,7 @@ class ModelSpec:
     @cached_property
     def functions(self) -> frozenset[str]:
         """The names of all functions that the model calls."""
-        found: set[str] = set()
-        waiting: list[object] = [*self.everything]
-        while waiting:
-            part = waiting.pop()
-            if isinstance(part, Function):
-                found.add(part.name)
-            if isinstance(part, tuple):
-                waiting += part
-            elif is_dataclass(part) and not isinstance(part, Span):
-                waiting += [getattr(part, each.name) for each in fields(part)]
-        return frozenset(found)
+        return frozenset(node.name for node in walk(self.everything) if isinstance(node, Function))
 
     @cached_property
     def _by_name(self) -> dict[str, Declaration]:

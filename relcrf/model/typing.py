@@ -16,8 +16,8 @@ from relcrf.errors import Diagnostic, UsageError, listing, suggestion
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model import types as t
-from relcrf.model.expressions import children, walk
 from relcrf.model.functions import FUNCTIONS
+from relcrf.model.nodes import children, walk
 
 
 class TypeProblem(Exception):

@@ -9,7 +9,8 @@ from sqlglot import exp
 
 from relcrf.grounding.dialects.base import AbstractDialect, Block, Printed, call, column, number, present, table
 from relcrf.grounding.dialects.calls import COMMON, LETTERS, function, size
-from relcrf.grounding.plan import Column, Exists, Figure, Looked, Plan, Scan, columns_around, substituted, walk
+from relcrf.grounding.plan import Column, Exists, Figure, Looked, Plan, Scan, columns_around, substituted
+from relcrf.model.nodes import walk
 
 
 class SparkDialect(AbstractDialect):

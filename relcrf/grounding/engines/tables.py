@@ -9,7 +9,8 @@ from typing import Any
 import duckdb
 
 from relcrf.data.dataset import quoted
-from relcrf.grounding.plan import Column, Figure, Looked, Plan, Scan, rebuilt, walk
+from relcrf.grounding.plan import Column, Figure, Looked, Plan, Scan
+from relcrf.model.nodes import rebuilt, walk
 
 
 @dataclass(frozen=True)

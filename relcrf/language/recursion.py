@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 
 from relcrf.errors import Diagnostic
 from relcrf.model.expressions import Aggregate, Atom, Connective, Expression
@@ -15,63 +16,42 @@ from relcrf.model.nodes import children, walk
 from relcrf.model.spec import Derived, ModelSpec, Nearest
 
 
-def cycle_through(start: str, uses: Mapping[str, set[str]]) -> list[str]:
-    """A shortest way from a relation back to itself, along what each is derived from; empty where there is none."""
+def _uses_of(start: str, uses: Mapping[str, set[str]]) -> dict[str, str]:
+    """Return what a relation is derived from, directly or not; each with the one before it on a shortest path."""
     came_from: dict[str, str] = {}
     queue = deque([start])
     while queue:
         at = queue.popleft()
         for name in sorted(uses.get(at, ())):
-            if name == start:
-                way = [name, at]
-                while way[-1] != start:
-                    way.append(came_from[way[-1]])
-                return way[::-1]
             if name not in came_from:
                 came_from[name] = at
                 queue.append(name)
-    return []
+    return came_from
+
+
+def cycle_through(start: str, uses: Mapping[str, set[str]]) -> list[str]:
+    """Return a shortest path from a relation back to itself, along what each is derived from; empty where there is none."""
+    came_from = _uses_of(start, uses)
+    if start not in came_from:
+        return []
+    path = [start, came_from[start]]
+    while path[-1] != start:
+        path.append(came_from[path[-1]])
+    return path[::-1]
 
 
 def layers(spec: ModelSpec) -> list[list[Derived]]:
-    """The derived relations in an order in which each comes after those that it uses; those of a cycle stand together.
-
-    Source: Tarjan, Depth-first search and linear graph algorithms (1972), without recursion.
-    """
+    """Return the derived relations in an order in which each comes after those that it uses, those of a cycle together."""
     derived = {d.name: d for d in spec.derived}
-    uses = {name: sorted(_atoms(d) & set(derived)) for name, d in derived.items()}
-    index: dict[str, int] = {}
-    low: dict[str, int] = {}
-    open_: list[str] = []
-    is_open: set[str] = set()
-    found: list[list[Derived]] = []
-    for root in derived:
-        if root in index:
-            continue
-        index[root] = low[root] = len(index)
-        open_.append(root)
-        is_open.add(root)
-        work = [(root, iter(uses[root]))]
-        while work:
-            at, rest = work[-1]
-            below = next(rest, None)
-            if below is None:
-                work.pop()
-                if work:
-                    low[work[-1][0]] = min(low[work[-1][0]], low[at])
-                if low[at] == index[at]:
-                    cut = len(open_) - 1 - open_[::-1].index(at)
-                    found.append([derived[name] for name in open_[cut:]])
-                    is_open.difference_update(open_[cut:])
-                    del open_[cut:]
-            elif below not in index:
-                index[below] = low[below] = len(index)
-                open_.append(below)
-                is_open.add(below)
-                work.append((below, iter(uses[below])))
-            elif below in is_open:
-                low[at] = min(low[at], index[below])
-    return found
+    uses = {name: _atoms(d) & set(derived) for name, d in derived.items()}
+    below = {name: {name, *_uses_of(name, uses)} for name in derived}
+    cycle = {name: tuple(sorted(other for other in below[name] if name in below[other])) for name in derived}
+    sorter: TopologicalSorter[tuple[str, ...]] = TopologicalSorter()
+    for name in derived:
+        sorter.add(cycle[name], *(cycle[other] for other in sorted(uses[name]) if cycle[other] != cycle[name]))
+    # A cycle begins with its first declaration.
+    order = list(derived)
+    return [[derived[name] for name in sorted(names, key=order.index)] for names in sorter.static_order()]
 
 
 def _atoms(derived: Derived) -> set[str]:

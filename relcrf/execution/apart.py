@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from relcrf.execution.environment import ONE_THREAD, environment
-from relcrf.execution.pool import begin
+from relcrf.execution.process import WorkerProcess
 
 T = TypeVar("T")
 
@@ -35,26 +30,25 @@ class Done(Generic[T]):
     why: str = ""
 
 
-@dataclass(frozen=True)
-class _Process:
-    """One piece at work."""
+@dataclass
+class _Piece:
+    """A piece of work in its process.
+
+    Args:
+        began: When its work began, which is after Python and its packages have started.
+    """
 
     number: int
-    pool: ProcessPoolExecutor
-    pid: Future[int]
+    process: WorkerProcess
     limit: float
-    began: list[float] = field(default_factory=list)
+    began: float | None = None
 
     @property
     def ends(self) -> float:
-        """When it has had its time, which begins with its work: to start Python and its packages is none of that."""
-        if not self.began and self.pid.done():
-            self.began.append(time.monotonic())
-        return self.began[0] + self.limit if self.began else float("inf")
-
-    def kill(self) -> None:
-        with suppress(ProcessLookupError, BrokenProcessPool):
-            os.kill(self.pid.result(), signal.SIGTERM)
+        """When its time is over."""
+        if self.began is None and self.process.pid.done():
+            self.began = time.monotonic()
+        return float("inf") if self.began is None else self.began + self.limit
 
 
 def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = float("inf")) -> Iterator[Done[T]]:
@@ -71,44 +65,33 @@ def each_apart(pieces: Sequence[Callable[[], T]], jobs: int, limit: float = floa
         Exception: what a piece raises comes back as itself.
     """
     waiting = list(enumerate(pieces))
-    running: dict[Future[T], _Process] = {}
+    running: dict[Future[T], _Piece] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 number, piece = waiting.pop(0)
-                pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=begin)
-                with environment(ONE_THREAD):
-                    pid = pool.submit(_ready, type(piece))
-                running[pool.submit(piece)] = _Process(number, pool, pid, limit)
-            left = min(process.ends for process in running.values()) - time.monotonic()
+                process = WorkerProcess(type(piece))
+                running[process.submit(piece)] = _Piece(number, process, limit)
+            left = min(each.ends for each in running.values()) - time.monotonic()
             awaited: list[Future[Any]] = [*running]
-            awaited += [process.pid for process in running.values() if not process.pid.done()]
-            finished, _ = wait(
-                awaited,
-                timeout=None if left == float("inf") else max(left, 0.0),
-                return_when=FIRST_COMPLETED,
-            )
+            awaited += [each.process.pid for each in running.values() if not each.process.pid.done()]
+            timeout = None if left == float("inf") else max(left, 0.0)
+            finished, _ = wait(awaited, timeout, FIRST_COMPLETED)
             done = {future for future in running if future in finished}
-            late = {future for future, process in running.items() if process.ends <= time.monotonic()} - done
+            late = {future for future, each in running.items() if each.ends <= time.monotonic()} - done
             for future in late:
-                running[future].kill()
+                running[future].process.kill()
             for future in done | late:
-                process = running.pop(future)
+                ended = running.pop(future)
                 try:
-                    yield Done(process.number, future.result())
+                    yield Done(ended.number, future.result())
                 except BrokenProcessPool:
-                    yield Done(process.number, None, "stopped" if future in late else "died")
+                    yield Done(ended.number, None, "stopped" if future in late else "died")
                 finally:
-                    process.pool.shutdown()
+                    ended.process.close()
     finally:
-        for process in running.values():
-            process.kill()
-            process.pool.shutdown(cancel_futures=True)
-
-
-def _ready(kind: type) -> int:
-    """The number of the process, once it has imported what the piece is."""
-    return os.getpid()
+        for each in running.values():
+            each.process.close()
 
 
 def memory() -> tuple[int, int]:

@@ -6,32 +6,26 @@ A shard is a folder that the worker opens itself: what travels is its path, the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Self, TypeAlias, TypeVar
 
 from relcrf.execution.summation import ShardSum, joined, total
 
-Result_co = TypeVar("Result_co", covariant=True)
 T = TypeVar("T")
 
 
-class ShardTask(Protocol[Result_co]):
-    """Work on one shard: picklable, and importable by name where it is to run, so no lambda and nothing of `__main__`.
+ShardTask: TypeAlias = Callable[[Path], T]
+"""Work on one shard: picklable, and importable by name where it is to run, so no lambda and nothing of `__main__`.
 
-    A task may keep what it has loaded in a cache of its module: an executor gives the same shards to the same worker where
-    it can. `functools.partial` gives it arguments, such as weights.
-    """
+A task may keep what it has loaded in a cache of its module: an executor gives the same shards to the same worker where it can.
+`functools.partial` gives it arguments, such as weights.
+"""
 
-    def __call__(self, shard: Path) -> Result_co: ...
-
-
-class Work(Protocol[T]):
-    """Work on a run of consecutive shards, of which the first stands at position `start` of all."""
-
-    def __call__(self, start: int, shards: Sequence[Path]) -> list[T]: ...
+Work: TypeAlias = Callable[[int, Sequence[Path]], list[T]]
+"""Work on a run of consecutive shards, of which the first has a position among all shards."""
 
 
 class AbstractExecutor(ABC):
@@ -50,11 +44,11 @@ class AbstractExecutor(ABC):
         Raises:
             ValueError: where there is no shard, or shapes differ.
         """
-        return total(self._spread(_Sums(task), shards))
+        return total(self._spread(partial(_summed, task), shards))
 
     def map(self, task: ShardTask[T], shards: Sequence[Path]) -> list[T]:
         """Return the task's results in the order of the shards; they are pickled, so small ones, such as a file's name."""
-        return list(self._spread(_Results(task), shards))
+        return list(self._spread(partial(_listed, task), shards))
 
     @abstractmethod
     def _spread(self, work: Work[T], shards: Sequence[Path]) -> Iterator[T]:
@@ -79,26 +73,14 @@ def consecutive(n_shards: int, n_workers: int) -> list[range]:
     return [range(k * n_shards // n_runs, (k + 1) * n_shards // n_runs) for k in range(n_runs)]
 
 
-@dataclass(frozen=True)
-class _Results(Generic[T]):
-    """The work of `map`."""
-
-    task: ShardTask[T]
-
-    def __call__(self, start: int, shards: Sequence[Path]) -> list[T]:
-        return list(_results(self.task, shards))
+def _listed(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[T]:
+    """Return the results of some shards: the work of `map`."""
+    return list(_results(task, shards))
 
 
-@dataclass(frozen=True)
-class _Sums(Generic[T]):
-    """The work of `map_reduce`."""
-
-    task: ShardTask[T]
-
-    def __call__(self, start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
-        return joined(
-            ShardSum(position, 1, result) for position, result in enumerate(_results(self.task, shards), start)
-        )
+def _summed(task: ShardTask[T], start: int, shards: Sequence[Path]) -> list[ShardSum[T]]:
+    """Return the sums of some shards: the work of `map_reduce`."""
+    return joined(ShardSum(position, 1, result) for position, result in enumerate(_results(task, shards), start))
 
 
 def _results(task: ShardTask[T], shards: Sequence[Path]) -> Iterator[T]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ class SparkExecutor(AbstractExecutor):
         runs = self._dealt(list(shards))
         broadcast = self._context.broadcast(work)
         try:
-            answers = runs.mapPartitions(_Remote(broadcast)).collect()
+            answers = runs.mapPartitions(partial(_remote, broadcast)).collect()
         except (PySparkException, Py4JError) as error:
             hint = "look at the log of the executors; out of memory, more executors or smaller shards help"
             raise UsageError(Diagnostic("E364", "Spark gave up", hint=hint, notes=reasons(error))) from error
@@ -64,17 +64,12 @@ class SparkExecutor(AbstractExecutor):
         return self._runs
 
 
-@dataclass(frozen=True)
-class _Remote:
-    """Work on the runs of a partition."""
-
-    work: Broadcast[Work[Any]]
-
-    def __call__(self, runs: Iterable[tuple[int, Sequence[Path]]]) -> Iterator[list[Any] | RelcrfError]:
-        for start, shards in runs:
-            try:
-                answer: list[Any] | RelcrfError = self.work.value(start, shards)
-            # Spark does again what fails, which mends no mistake of a user's.
-            except RelcrfError as error:
-                answer = error
-            yield answer
+def _remote(
+    work: Broadcast[Work[Any]], runs: Iterable[tuple[int, Sequence[Path]]]
+) -> Iterator[list[Any] | RelcrfError]:
+    """Yield the answers of the runs of a partition."""
+    for start, shards in runs:
+        try:
+            yield work.value(start, shards)
+        except RelcrfError as error:  # Spark does again what fails, which mends no mistake of a user's
+            yield error

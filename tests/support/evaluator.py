@@ -10,6 +10,7 @@ import itertools
 import math
 
 from relcrf.model import expressions as e
+from relcrf.model.nodes import children, walk
 from relcrf.model.spec import EnumeratedDomain, Nearest, RandomRelation, RangeDomain, Rule, Template
 from relcrf.model.types import Bag, Bool, DomainType
 
@@ -44,7 +45,7 @@ class Evaluator:
         for _ in range(len(level) ** 2):
             for derived in self.spec.derived:
                 assert not isinstance(derived.definition, Nearest)
-                for node in e.walk(derived.definition):
+                for node in walk(derived.definition):
                     if isinstance(node, e.Atom) and node.relation in level:
                         plain = node.relation == derived.name or node in positive(derived.definition)
                         level[derived.name] = max(level[derived.name], level[node.relation] + (not plain))
@@ -74,7 +75,7 @@ class Evaluator:
         elif isinstance(node, e.Member):
             found |= self.free_name(node.element, self.kind(node.bag, env).domain, env)
         else:
-            for child in e.children(node):
+            for child in children(node):
                 found |= self.free(child, env)
         return found
 
@@ -212,7 +213,7 @@ class Evaluator:
     def figure(self, node, env):
         names = self.free_of(positive(node.where), env)
         for term in node.terms:
-            names |= {n: s for n, s in self.free_of(list(e.walk(node.where)), env).items() if term == e.Name(n)}
+            names |= {n: s for n, s in self.free_of(list(walk(node.where)), env).items() if term == e.Name(n)}
         found = [more for more in self.choices(names, env) if self.holds(node.where, more)]
         if node.function == "count":
             counted = [t.name for t in node.terms] or list(names)
@@ -265,7 +266,7 @@ class Evaluator:
 
     def quantified(self, template):
         if isinstance(template, Rule):
-            names = self.free_of(list(e.walk(template.formula)), {})
+            names = self.free_of(list(walk(template.formula)), {})
             return [_Parameter(n, sort) for n, sort in names.items()], None
         return template.parameters, template.where
 
@@ -284,7 +285,7 @@ class Evaluator:
         return False
 
     def random_terms(self, over, env):
-        return list(dict.fromkeys(n for item in over for n in e.walk(item) if self.is_random(n, env)))
+        return list(dict.fromkeys(n for item in over for n in walk(item) if self.is_random(n, env)))
 
     def states(self, term, env):
         kind = self.kind(term, env)
@@ -318,7 +319,7 @@ def positive(node):
     if isinstance(node, e.Atom | e.Member):
         return [node]
     if keeps or (isinstance(node, e.Aggregate) and node.function == "exists"):
-        return [atom for child in e.children(node) for atom in positive(child)]
+        return [atom for child in children(node) for atom in positive(child)]
     return []
 
 

@@ -26,21 +26,11 @@ from relcrf.data.names import (
     relation_table,
 )
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
-from relcrf.model.spec import (
-    AttributeDeclaration,
-    Domain,
-    Entity,
-    ModelSpec,
-    OpenDomain,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-    folded,
-)
+from relcrf.model import spec as s
 from relcrf.model.types import Bag, Bool, DomainType
 
 
-def bind(spec: ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, ...]] | None = None) -> Bound:
+def bind(spec: s.ModelSpec, dataset: Dataset, vocabulary: Mapping[str, tuple[str, ...]] | None = None) -> Bound:
     """Makes the coded tables of a model.
 
     Args:
@@ -85,27 +75,27 @@ class _Binder(BagCoding):
 
     # Domains
 
-    def _domain(self, domain: Domain) -> None:
+    def _domain(self, domain: s.Domain) -> None:
         name = quoted(domain_table(domain.name))
-        if isinstance(domain, RangeDomain):
+        if isinstance(domain, s.RangeDomain):
             self.bound.domains[domain.name] = domain.values
             size = domain.high - domain.low + 1
             columns = f"i::INTEGER AS code, (i + {domain.low})::VARCHAR AS value"
             self._sql(f"CREATE OR REPLACE TABLE {name} AS SELECT {columns} FROM range({size}) AS t(i)")
             return
-        known = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, OpenDomain) else domain.values
+        known = tuple(self.vocabulary.get(domain.name, ())) if isinstance(domain, s.OpenDomain) else domain.values
         self._sql(f"CREATE OR REPLACE TABLE {name} (code INTEGER, value VARCHAR)")
         if known:
             codes = np.arange(len(known), dtype=np.int32)
             self.connection.register("known_values", {"code": codes, "value": np.asarray(known, dtype=object)})
             self._sql(f"INSERT INTO {name} SELECT code, value FROM known_values")
             self.connection.unregister("known_values")
-        if isinstance(domain, OpenDomain):
+        if isinstance(domain, s.OpenDomain):
             self._add_found_values(domain, name, len(known))
             known = tuple(str(value) for (value,) in self._sql(f"SELECT value FROM {name} ORDER BY code"))
         self.bound.domains[domain.name] = known
 
-    def _add_found_values(self, domain: OpenDomain, name: str, n_known: int) -> None:
+    def _add_found_values(self, domain: s.OpenDomain, name: str, n_known: int) -> None:
         """Add the values of an open domain that the data has to its table, in the order of their texts."""
         spellings = []
         for number, (table, column) in enumerate(self._columns_of(domain.name)):
@@ -140,12 +130,12 @@ class _Binder(BagCoding):
                     found.append((table, table.column(attribute.name)))
                 elif attribute.type == Bag(domain) and (bag := self._bag_columns(entity, attribute, quiet=True)):
                     found.append((bag[0], bag[2]))
-        relations: tuple[Relation | RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
+        relations: tuple[s.Relation | s.RandomRelation, ...] = (*self.spec.relations, *self.spec.random_relations)
         for relation in relations:
             table = self.dataset.find(relation.name)
             if table is None:
                 continue
-            if isinstance(relation, Relation):
+            if isinstance(relation, s.Relation):
                 found += [(table, table.column(a.name)) for a in relation.attributes if a.type == DomainType(domain)]
             elif relation.type == DomainType(domain):
                 found.append((table, self._value_column(relation, table, quiet=True)))
@@ -156,7 +146,7 @@ class _Binder(BagCoding):
 
     # Entities
 
-    def _entity(self, entity: Entity) -> None:
+    def _entity(self, entity: s.Entity) -> None:
         table = self.dataset.find(entity.name)
         if table is None:
             self._missing_table(f"entity {entity.name}", entity.name)
@@ -168,7 +158,7 @@ class _Binder(BagCoding):
             if isinstance(attribute.type, Bag):
                 self._bag(entity, attribute)
 
-    def _things(self, entity: Entity, table: RawTable) -> None:
+    def _things(self, entity: s.Entity, table: RawTable) -> None:
         """The coded table of an entity; of its keys alone where anything is wrong, to tell what relations may name."""
         key = table.column(entity.key)
         if key is None:
@@ -204,7 +194,7 @@ class _Binder(BagCoding):
         (size,) = self._sql(f"SELECT count(*) FROM {name}")[0]
         self.bound.sizes[entity.name] = int(str(size))
 
-    def _check_keys(self, entity: Entity, table: RawTable, key: str) -> str:
+    def _check_keys(self, entity: s.Entity, table: RawTable, key: str) -> str:
         """Tells of keys that are missing or stand twice; DuckDB's type of the others."""
         text = text_of(table, key)
         rows, present, distinct, whole = self._sql(
@@ -223,14 +213,14 @@ class _Binder(BagCoding):
     # Relations
 
     def _argument_columns(
-        self, relation: Relation | RandomRelation, table: RawTable, *, quiet: bool = False
+        self, relation: s.Relation | s.RandomRelation, table: RawTable, *, quiet: bool = False
     ) -> list[str | None]:
         """The columns of a relation's arguments, by name or else the first ones; None for one that is not there."""
         named = [table.column(p.name) for p in relation.parameters]
         if all(named):
             return named
         attributes: set[str | None] = set()
-        if isinstance(relation, Relation):
+        if isinstance(relation, s.Relation):
             attributes = {table.column(a.name) for a in relation.attributes}
         elif len(table.columns) > len(relation.parameters):
             attributes = {table.column(name) for name in raw_state_columns(relation)}
@@ -246,7 +236,7 @@ class _Binder(BagCoding):
                 self._missing_column(relation.name, parameter.name, table, guess=any(named))
         return named
 
-    def _relation(self, relation: Relation) -> None:
+    def _relation(self, relation: s.Relation) -> None:
         table = self.dataset.find(relation.name)
         if table is None:
             self._missing_table(f"relation {relation.name}", relation.name)
@@ -255,7 +245,7 @@ class _Binder(BagCoding):
         with self._reading(table):
             self._observed_tuples(relation, table)
 
-    def _observed_tuples(self, relation: Relation, table: RawTable) -> None:
+    def _observed_tuples(self, relation: s.Relation, table: RawTable) -> None:
         columns = self._argument_columns(relation, table)
         values = []
         for attribute in relation.attributes:
@@ -266,7 +256,7 @@ class _Binder(BagCoding):
 
     def _tuples(
         self,
-        relation: Relation | RandomRelation,
+        relation: s.Relation | s.RandomRelation,
         table: RawTable,
         columns: Sequence[str | None],
         values: Sequence[_Value],
@@ -307,7 +297,7 @@ class _Binder(BagCoding):
 
     def _bad_tuples(
         self,
-        relation: Relation | RandomRelation,
+        relation: s.Relation | s.RandomRelation,
         table: RawTable,
         columns: Sequence[str | None],
         values: Sequence[_Value],
@@ -330,7 +320,7 @@ class _Binder(BagCoding):
                 hint = "a tuple has one value of each attribute; add them up or choose one before"
                 self.problems.append(again.diagnostic("E220", message, table, value.column, hint))
 
-    def _value_column(self, relation: RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
+    def _value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
         """The column with the values of a random relation's variables; None where each tuple that is listed holds."""
         arguments = self._argument_columns(relation, table, quiet=True)
         named = (table.column(name) for name in raw_state_columns(relation))
@@ -348,7 +338,7 @@ class _Binder(BagCoding):
             )
         return found
 
-    def _random_relation(self, relation: RandomRelation) -> None:
+    def _random_relation(self, relation: s.RandomRelation) -> None:
         """The tuples that the data lists, with a state each; one without a value is a query."""
         name = listed_table(relation.name)
         table = self.dataset.find(relation.name)
@@ -356,7 +346,7 @@ class _Binder(BagCoding):
             known = [t.name for t in self.dataset.tables.values()]
             guess = suggestion(relation.name, known)
             remark = f" ({guess})" if guess else ""
-            self.bound.notes.append(f"there is no table '{folded(relation.name)}': every tuple is a query{remark}")
+            self.bound.notes.append(f"there is no table '{s.folded(relation.name)}': every tuple is a query{remark}")
             arguments = ", ".join(f"NULL::INTEGER AS a{k}" for k in range(len(relation.parameters)))
             self._sql(
                 f"CREATE OR REPLACE TABLE {quoted(name)} AS SELECT {arguments}, NULL::INTEGER AS state WHERE false"
@@ -369,12 +359,12 @@ class _Binder(BagCoding):
         with self._reading(table):
             self._listed_tuples(relation, table)
 
-    def _listed_tuples(self, relation: RandomRelation, table: RawTable) -> None:
+    def _listed_tuples(self, relation: s.RandomRelation, table: RawTable) -> None:
         columns = self._argument_columns(relation, table)
         column = self._value_column(relation, table)
         values = []
         if column is not None:
-            code = self._attribute(relation.name, AttributeDeclaration(column, relation.type, predicted=True), table)
+            code = self._attribute(relation.name, s.AttributeDeclaration(column, relation.type, predicted=True), table)
             if code is not None:
                 values.append(_Value("state", column, code))
         elif isinstance(relation.type, Bool):

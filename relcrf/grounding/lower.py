@@ -27,27 +27,7 @@ from relcrf.grounding.plan import (
 )
 from relcrf.grounding.rewrite import simplified
 from relcrf.language.render import expression
-from relcrf.model.expressions import (
-    Aggregate,
-    Arithmetic,
-    Atom,
-    Attribute,
-    Comparison,
-    Connective,
-    Expression,
-    Function,
-    Member,
-    Name,
-    Negative,
-    Not,
-    Number,
-    Text,
-    Truth,
-    TupleAttribute,
-    conjuncts,
-    disjuncts,
-    names_in,
-)
+from relcrf.model import expressions as e
 from relcrf.model.formula import evidence_of, is_table, scope_terms
 from relcrf.model.functions import foreign
 from relcrf.model.spec import Derived, Gate, ModelSpec, Nearest, OpenDomain, Parameter, RandomRelation, Template
@@ -84,7 +64,7 @@ class LoweredGate:
 
     outputs: tuple[str, ...]
     feature_names: tuple[str, ...]
-    bag: Attribute | None = None
+    bag: e.Attribute | None = None
     domain: str = ""
 
 
@@ -106,8 +86,8 @@ class LoweredTemplate:
     scope: Scope
     plan: Plan
     variables: tuple[str, ...]
-    terms: tuple[Attribute | Atom, ...]
-    evidence: tuple[tuple[Expression, str], ...]
+    terms: tuple[e.Attribute | e.Atom, ...]
+    evidence: tuple[tuple[e.Expression, str], ...]
     keys: tuple[KeyColumn, ...]
     features: tuple[str, ...]
     feature_names: tuple[str, ...]
@@ -130,7 +110,7 @@ def lower_derived(derived: Derived, facts: Facts) -> list[Plan]:
     scope = Scope(facts.spec, derived.parameters, derived.definition)
     return [
         _Lowering(facts, derived.parameters, case, scope).finish((), is_distinct=True)
-        for case in disjuncts(derived.definition)
+        for case in e.disjuncts(derived.definition)
     ]
 
 
@@ -149,18 +129,20 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
     """
     scope = Scope(facts.spec, template.parameters, template.where)
     terms = scope_terms(template.over, scope)
-    atoms = tuple(term for term in terms if isinstance(term, Atom))
+    atoms = tuple(term for term in terms if isinstance(term, e.Atom))
     lowering = _Lowering(facts, template.parameters, template.where, scope, demanded=atoms)
     outputs: list[tuple[str, Term, str]] = []
     variables = []
     for place, item in enumerate(terms):
         variables.append(f"v{place}")
-        column = Column(lowering.scan_atom(item), "vid") if isinstance(item, Atom) else lowering.column_of(item.binder)
+        column = (
+            Column(lowering.scan_atom(item), "vid") if isinstance(item, e.Atom) else lowering.column_of(item.binder)
+        )
         outputs.append((f"v{place}", column, "integer"))
     evidence = []
     for k, part in enumerate(() if is_table(template.over, scope) else evidence_of(template.over[0], scope)):
         evidence.append((part, f"e{k}"))
-        is_truth = isinstance(scope.type_of(part), Bool) and not isinstance(part, Attribute | TupleAttribute)
+        is_truth = isinstance(scope.type_of(part), Bool) and not isinstance(part, e.Attribute | e.TupleAttribute)
         outputs.append((f"e{k}", Decided(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
     keys = []
     bag = _only_bag(template.by, scope)
@@ -170,7 +152,7 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
         is_coded = isinstance(kind, EntityType | DomainType | Bool)
         term = lowering.term(key)
         outputs.append((f"k{k}", term, "integer" if is_coded else "bigint" if isinstance(kind, Integer) else "text"))
-        if isinstance(key, Attribute | TupleAttribute):
+        if isinstance(key, e.Attribute | e.TupleAttribute):
             # A binding whose key is missing has no weight, and so no factor.
             lowering.filters.append(Present(term))
     features, names, values = _features(lowering, () if bag is not None else template.by, "f")
@@ -200,15 +182,15 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
     )
 
 
-def _only_bag(by: tuple[Expression, ...], scope: Scope) -> Attribute | None:
+def _only_bag(by: tuple[e.Expression, ...], scope: Scope) -> e.Attribute | None:
     """The bag that features are, if they are one: it stands alone."""
-    if len(by) == 1 and isinstance(by[0], Attribute) and isinstance(scope.type_of(by[0]), Bag):
+    if len(by) == 1 and isinstance(by[0], e.Attribute) and isinstance(scope.type_of(by[0]), Bag):
         return by[0]
     return None
 
 
 def _features(
-    lowering: _Lowering, by: tuple[Expression, ...], prefix: str
+    lowering: _Lowering, by: tuple[e.Expression, ...], prefix: str
 ) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, Term, str]]]:
     """The numbers in `by`: their outputs, none for the constant 1; how each is spelt; and the outputs with their terms."""
     found = [] if _is_constant_one(by) else [part for feature in by for part in lowering.feature(feature)]
@@ -226,15 +208,15 @@ def _lowered_gate(lowering: _Lowering, gate: Gate) -> tuple[LoweredGate, list[tu
     return LoweredGate(features, names), outputs
 
 
-def _is_constant_one(by: tuple[Expression, ...]) -> bool:
-    return not by or (len(by) == 1 and isinstance(by[0], Number) and by[0].value == 1)
+def _is_constant_one(by: tuple[e.Expression, ...]) -> bool:
+    return not by or (len(by) == 1 and isinstance(by[0], e.Number) and by[0].value == 1)
 
 
-def _positive(node: Expression) -> set[str]:
+def _positive(node: e.Expression) -> set[str]:
     """The names of atoms and bags under nothing but `and` and `or`."""
-    if isinstance(node, Connective) and node.operator in ("and", "or"):
+    if isinstance(node, e.Connective) and node.operator in ("and", "or"):
         return _positive(node.left) | _positive(node.right)
-    return names_in(node) if isinstance(node, Atom | Member) else set()
+    return e.names_in(node) if isinstance(node, e.Atom | e.Member) else set()
 
 
 @dataclass
@@ -247,9 +229,9 @@ class _Lowering:
 
     facts: Facts
     parameters: tuple[Parameter, ...]
-    where: Expression | None
+    where: e.Expression | None
     scope: Scope
-    demanded: tuple[Atom, ...] = ()
+    demanded: tuple[e.Atom, ...] = ()
     scans: list[Scan] = field(default_factory=list)
     equalities: list[tuple[Column, Column]] = field(default_factory=list)
     filters: list[Condition] = field(default_factory=list)
@@ -257,29 +239,29 @@ class _Lowering:
     """Where each name's vid or code stands."""
     lookups: dict[str, str] = field(default_factory=dict)
     """The alias of the entity table of each name whose attributes are read."""
-    atoms: dict[Atom, str] = field(default_factory=dict)
+    atoms: dict[e.Atom, str] = field(default_factory=dict)
     """The alias of the scan of each atom that holds in every row."""
     outer: _Lowering | None = None
     prefix: str = ""
 
     def __post_init__(self) -> None:
-        parts = conjuncts(self.where)
+        parts = e.conjuncts(self.where)
         for atom in self.demanded:
             self.scan_atom(atom)
         for part in parts:
-            if isinstance(part, Atom):
+            if isinstance(part, e.Atom):
                 self.scan_atom(part)
-            elif isinstance(part, Member):
+            elif isinstance(part, e.Member):
                 self._scan_member(part)
         for parameter in self.parameters:
             self.column_of(parameter.name)
         # A name of several conjuncts is one thing in all of them, in whatever order they stand.
-        plain = [names_in(p) for p in parts if not isinstance(p, Not | Aggregate)]
+        plain = [e.names_in(p) for p in parts if not isinstance(p, e.Not | e.Aggregate)]
         for name in self.scope.own:
             if self._known(name) is None and sum(name in names for names in plain) > 1:
                 self.column_of(name)
         for part in parts:
-            if not isinstance(part, Atom | Member):
+            if not isinstance(part, e.Atom | e.Member):
                 self._condition_or_join(part)
 
     @property
@@ -328,7 +310,7 @@ class _Lowering:
         self._bind(name, Column(alias, number))
         return alias
 
-    def scan_atom(self, atom: Atom) -> str:
+    def scan_atom(self, atom: e.Atom) -> str:
         """Joins a relation, so that the atom holds in every row."""
         if atom in self.atoms:
             return self.atoms[atom]
@@ -339,31 +321,31 @@ class _Lowering:
             self._join(argument, parameter.sort, Column(alias, f"a{k}"))
         return alias
 
-    def _join(self, argument: Expression, sort: str, column: Column) -> None:
+    def _join(self, argument: e.Expression, sort: str, column: Column) -> None:
         """An argument is the same as a column: a name is bound to it, a constant compared."""
-        if isinstance(argument, Name) and argument.name in self.scope.sorts:
+        if isinstance(argument, e.Name) and argument.name in self.scope.sorts:
             self._bind(argument.name, column)
-        elif isinstance(argument, Attribute | TupleAttribute):
+        elif isinstance(argument, e.Attribute | e.TupleAttribute):
             self.filters.append(Compare("==", column, self.term(argument)))
         else:
             self.filters.append(Compare("==", column, self._code(argument, sort)))
 
-    def _scan_member(self, member: Member) -> None:
+    def _scan_member(self, member: e.Member) -> None:
         self._join(member.element, self.domain_of(member.bag), Column(self.scan_bag(member.bag), "code"))
 
-    def domain_of(self, bag: Attribute) -> str:
+    def domain_of(self, bag: e.Attribute) -> str:
         """Return the domain of a bag's values."""
         kind = self.scope.type_of(bag)
         assert isinstance(kind, Bag)
         return kind.domain
 
-    def scan_bag(self, bag: Attribute) -> str:
+    def scan_bag(self, bag: e.Attribute) -> str:
         """Joins a bag: one row for each of its values."""
         alias = self._scan(bag_table(self.scope.sorts[bag.binder], bag.attribute))
         self._bind(bag.binder, Column(alias, "vid"))
         return alias
 
-    def _code(self, constant: Expression, domain: str) -> Constant:
+    def _code(self, constant: e.Expression, domain: str) -> Constant:
         value = self.scope.constant(constant, domain)
         values = self.facts.domains[domain]
         # A value that the data does not have equals nothing; no code is negative.
@@ -382,68 +364,68 @@ class _Lowering:
 
     # Conditions
 
-    def _condition_or_join(self, part: Expression) -> None:
-        if isinstance(part, Comparison) and part.operator == "==" and not self._is_equivalence(part):
+    def _condition_or_join(self, part: e.Expression) -> None:
+        if isinstance(part, e.Comparison) and part.operator == "==" and not self._is_equivalence(part):
             sides = (self.operand(part.left, part.right), self.operand(part.right, part.left))
             if isinstance(sides[0], Column) and isinstance(sides[1], Column):
                 self.equalities.append((sides[0], sides[1]))
                 return
         self.filters.append(self.condition(part))
 
-    def condition(self, node: Expression) -> Condition:
+    def condition(self, node: e.Expression) -> Condition:
         """A condition; atoms that may or may not hold become EXISTS."""
         match node:
-            case Connective("=>", left, right):
+            case e.Connective("=>", left, right):
                 return Combine("or", (Combine("not", (self.condition(left),)), self.condition(right)))
-            case Connective("<=>", left, right):
+            case e.Connective("<=>", left, right):
                 return self._equivalence(left, right)
-            case Connective("and") if self._unbound(node):
+            case e.Connective("and") if self._unbound(node):
                 # One thing must fulfil the whole conjunction, so that it becomes one EXISTS and not several.
                 return self._exists(node)
-            case Connective(operator, left, right):
+            case e.Connective(operator, left, right):
                 return Combine(operator, (self.condition(left), self.condition(right)))
-            case Not(operand):
+            case e.Not(operand):
                 return Combine("not", (self.condition(operand),))
-            case Atom() | Member():
+            case e.Atom() | e.Member():
                 return self._exists(node)
-            case Comparison(operator, left, right):
+            case e.Comparison(operator, left, right):
                 if self._is_equivalence(node):
                     equal = self._equivalence(left, right)
                     return equal if operator == "==" else Combine("not", (equal,))
                 if operator not in ("==", "!=") and (domain := self._open_domain(node)):
                     return Compare(operator, self._text(left, domain), self._text(right, domain))
                 return Compare(operator, self.operand(left, right), self.operand(right, left))
-            case Aggregate("exists"):
+            case e.Aggregate("exists"):
                 return Exists(self._inside(node).subplan())
         return Holds(self.term(node))
 
-    def _equivalence(self, left: Expression, right: Expression) -> Condition:
+    def _equivalence(self, left: e.Expression, right: e.Expression) -> Condition:
         both = Combine("and", (self.condition(left), self.condition(right)))
         neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
         return Combine("or", (both, neither))
 
-    def _open_domain(self, node: Comparison) -> str | None:
+    def _open_domain(self, node: e.Comparison) -> str | None:
         """The open domain whose values a comparison orders."""
         for kind in self.scope.sides(node):
             if isinstance(kind, DomainType) and isinstance(self.facts.spec.domain(kind.domain), OpenDomain):
                 return kind.domain
         return None
 
-    def _text(self, node: Expression, domain: str) -> Term:
+    def _text(self, node: e.Expression, domain: str) -> Term:
         """A value of an open domain as text: its codes grow with the data, and are no order."""
-        constant = self.scope.constant(node, domain) if not isinstance(node, Name) else None
+        constant = self.scope.constant(node, domain) if not isinstance(node, e.Name) else None
         if constant is not None:
             return Constant(constant)
         return Looked(domain_table(domain), "value", "code", self.term(node))
 
-    def _inside(self, node: Aggregate) -> _Lowering:
+    def _inside(self, node: e.Aggregate) -> _Lowering:
         """The plan inside an aggregate, on the rows of this one."""
         inner = self.scope.inside(node)
-        for name in sorted(names_in(node) & set(self.scope.sorts)):
+        for name in sorted(e.names_in(node) & set(self.scope.sorts)):
             self.column_of(name)
         counted = tuple(Parameter(n, sort) for n, sort in inner.binders.items() if n not in self.scope.sorts)
         if node.function != "exists":
-            names = set().union(_positive(node.where), *(names_in(t) for t in node.terms))
+            names = set().union(_positive(node.where), *(e.names_in(t) for t in node.terms))
             counted += tuple(Parameter(n, sort) for n, sort in inner.own.items() if n in names)
         return _Lowering(self.facts, counted, node.where, inner, outer=self, prefix=self._prefix())
 
@@ -454,28 +436,28 @@ class _Lowering:
         """What is inside an EXISTS or a figure."""
         return Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
-    def _is_equivalence(self, node: Comparison) -> bool:
+    def _is_equivalence(self, node: e.Comparison) -> bool:
         """Whether a comparison is of truth values, one of which has to be computed by a condition."""
-        stored = Attribute | Truth | TupleAttribute
+        stored = e.Attribute | e.Truth | e.TupleAttribute
         is_bool = isinstance(self.scope.sides(node)[0], Bool)
         return is_bool and not (isinstance(node.left, stored) and isinstance(node.right, stored))
 
-    def _unbound(self, node: Expression) -> set[str]:
+    def _unbound(self, node: e.Expression) -> set[str]:
         """The existential names of a condition that nothing outside it has bound."""
-        names = (names_in(node) & set(self.scope.sorts)) - set(self.scope.binders)
+        names = (e.names_in(node) & set(self.scope.sorts)) - set(self.scope.binders)
         return {name for name in names if self._known(name) is None}
 
-    def _exists(self, node: Expression) -> Condition:
-        for name in sorted(names_in(node) & set(self.scope.binders)):
+    def _exists(self, node: e.Expression) -> Condition:
+        for name in sorted(e.names_in(node) & set(self.scope.binders)):
             self.column_of(name)
         inner = _Lowering(self.facts, (), node, self.scope, outer=self, prefix=self._prefix())
         return Exists(inner.subplan())
 
-    def operand(self, node: Expression, other: Expression) -> Term:
+    def operand(self, node: e.Expression, other: e.Expression) -> Term:
         """A side of a comparison; a constant is read as a value of the other side's type."""
-        is_binder = isinstance(node, Name) and node.name in self.scope.sorts
-        if not is_binder and isinstance(node, Name | Number | Text | Negative):
-            kind = self.scope.type_of(other) if not isinstance(other, Number | Text) else None
+        is_binder = isinstance(node, e.Name) and node.name in self.scope.sorts
+        if not is_binder and isinstance(node, e.Name | e.Number | e.Text | e.Negative):
+            kind = self.scope.type_of(other) if not isinstance(other, e.Number | e.Text) else None
             if isinstance(kind, DomainType) and self.scope.constant(node, kind.domain) is not None:
                 return self._code(node, kind.domain)
             if isinstance(kind, Date):
@@ -492,43 +474,43 @@ class _Lowering:
 
     # Terms
 
-    def term(self, node: Expression) -> Term:
+    def term(self, node: e.Expression) -> Term:
         """A term as stored: things as vids, values of domains as codes."""
         match node:
-            case Name(name):
+            case e.Name(name):
                 return self.column_of(name)
-            case Number(value) | Text(value) | Truth(value):
+            case e.Number(value) | e.Text(value) | e.Truth(value):
                 return Constant(value)
-            case Attribute(binder, attribute):
+            case e.Attribute(binder, attribute):
                 return Column(self._lookup(binder), attribute_column(attribute))
-            case TupleAttribute(atom, attribute):
+            case e.TupleAttribute(atom, attribute):
                 return Column(self.scan_atom(atom), attribute_column(attribute))
-            case Negative(operand):
+            case e.Negative(operand):
                 return Call("negative", (self.number(operand),))
-            case Arithmetic(operator, left, right):
+            case e.Arithmetic(operator, left, right):
                 return Call(operator, (self.number(left), self.number(right)))
-            case Function(name, arguments):
+            case e.Function(name, arguments):
                 called = foreign_function(name) if foreign(name) else name
                 return Call(called, tuple(self.number(a) for a in arguments))
-            case Aggregate(function, terms, _):
+            case e.Aggregate(function, terms, _):
                 inner = self._inside(node)
                 bound = (inner.columns[name] for name in inner.scope.own if name in inner.columns)
                 figures = tuple(inner.number(t) for t in terms) or tuple(bound)
-                keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(names_in(node)) if n in self.columns))
+                keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(e.names_in(node)) if n in self.columns))
                 if len(keys) > 1 and self.outer is None and self._is_joined(keys):
                     base = Plan(tuple(self.scans), tuple(self.equalities))
                     return Figure(function, figures, inner.subplan(), keys, base)
                 return Figure(function, figures, inner.subplan())
         raise AssertionError(f"the checker lets no {type(node).__name__} stand as a term")
 
-    def number(self, node: Expression) -> Term:
+    def number(self, node: e.Expression) -> Term:
         """A term as a number: ranges by value, all else as stored."""
         return self._range_value(self.term(node), self.scope.type_of(node))
 
-    def feature(self, node: Expression) -> list[tuple[str, Term]]:
+    def feature(self, node: e.Expression) -> list[tuple[str, Term]]:
         """The columns of one item of `by`, each with its name."""
         kind = self.scope.type_of(node)
-        if isinstance(kind, Vector) and isinstance(node, Attribute):
+        if isinstance(kind, Vector) and isinstance(node, e.Attribute):
             length = self.facts.vector_lengths[self.scope.sorts[node.binder], node.attribute]
             vector = self.term(node)
             return [(f"{expression(node)}[{d}]", Component(vector, d)) for d in range(length)]

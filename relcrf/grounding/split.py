@@ -9,16 +9,7 @@ from itertools import combinations, permutations
 from relcrf.errors import Diagnostic, UsageError
 from relcrf.graph.candidates import KeyRelation
 from relcrf.language.render import expression
-from relcrf.model.expressions import (
-    Attribute,
-    Comparison,
-    Expression,
-    Name,
-    conjoined,
-    conjuncts,
-    names_in,
-    renamed,
-)
+from relcrf.model import expressions as e
 from relcrf.model.formula import evidence_of
 from relcrf.model.nodes import walk
 from relcrf.model.spec import Template
@@ -56,21 +47,21 @@ class CandidateSplit:
         literals = [self.sides[place].over[0] for place in places]
         for k, place in enumerate(places):
             for number, key in enumerate(self.sides[place].per[: self.keys[place]]):
-                assert isinstance(key, Name), "keys are names"
+                assert isinstance(key, e.Name), "keys are names"
                 names[key.name] = f"key {k}.{number}"
         for literal in literals:
             for name in _mentioned(literal):
                 names.setdefault(name, f"name {len(names)}")
         sorts = {names[p.name]: p.sort for p in self.template.parameters if p.name in names}
-        return *(renamed(literal, names) for literal in literals), tuple(sorted(sorts.items()))
+        return *(e.renamed(literal, names) for literal in literals), tuple(sorted(sorts.items()))
 
 
-def _mentioned(literal: Expression) -> Iterator[str]:
+def _mentioned(literal: e.Expression) -> Iterator[str]:
     """The names of a literal, from left to right."""
     for node in walk(literal):
-        if isinstance(node, Name):
+        if isinstance(node, e.Name):
             yield node.name
-        elif isinstance(node, Attribute):
+        elif isinstance(node, e.Attribute):
             yield node.binder
 
 
@@ -87,7 +78,7 @@ def split_candidates(template: Template, scope: Scope) -> CandidateSplit:
         return UsageError(Diagnostic("E391", message, template.span, hint))
 
     is_table = len(template.over) > 1
-    literals = template.over if is_table else conjuncts(template.over[0])
+    literals = template.over if is_table else e.conjuncts(template.over[0])
     if len(literals) < 2:
         raise refused("'over' is no conjunction")
     if is_table and len(literals) > 2:
@@ -99,22 +90,22 @@ def split_candidates(template: Template, scope: Scope) -> CandidateSplit:
     for literal in literals:
         if len(scope.random_terms(literal)) != 1 or evidence_of(literal, scope):
             raise refused(f"'{expression(literal)}' is not one random term without evidence")
-    named = [names_in(literal) for literal in literals]
-    sides: list[list[Expression]] = [[] for _ in literals]
+    named = [e.names_in(literal) for literal in literals]
+    sides: list[list[e.Expression]] = [[] for _ in literals]
     places = []
     for key in template.per:
-        owners = [k for k, names in enumerate(named) if isinstance(key, Name) and key.name in names]
+        owners = [k for k, names in enumerate(named) if isinstance(key, e.Name) and key.name in names]
         if len(owners) != 1:
             raise refused(f"the key '{expression(key)}' is not a name of one of {_number(literals)}")
         places.append((owners[0], len(sides[owners[0]])))
         sides[owners[0]].append(key)
     if not all(sides):
         raise refused(f"one of {_number(literals)} has no key in 'per'")
-    keys = [{key.name for key in side if isinstance(key, Name)} for side in sides]
+    keys = [{key.name for key in side if isinstance(key, e.Name)} for side in sides]
     relations = dict.fromkeys(combinations(range(len(sides)), 2), KeyRelation.ANY)
     sort, shared = "", []
-    for part in conjuncts(template.where):
-        touched = [k for k, own in enumerate(keys) if names_in(part) & own]
+    for part in e.conjuncts(template.where):
+        touched = [k for k, own in enumerate(keys) if e.names_in(part) & own]
         if len(touched) < 2:
             shared.append((part, touched))
             continue
@@ -130,8 +121,8 @@ def split_candidates(template: Template, scope: Scope) -> CandidateSplit:
     for k, literal in enumerate(literals):
         others = set().union(*keys[:k], *keys[k + 1 :])
         own = tuple(p for p in template.parameters if p.name not in others)
-        where = conjoined([part for part, touched in shared if touched in ([], [k])])
-        sample = tuple(Name(p.name) for p in own if p.name not in keys[k])
+        where = e.conjoined([part for part, touched in shared if touched in ([], [k])])
+        sample = tuple(e.Name(p.name) for p in own if p.name not in keys[k])
         name = f"{template.name}.{k + 1}"
         made.append(Template(name, own, (literal,), where, (*sides[k], *sample), span=template.span))
     return CandidateSplit(
@@ -139,18 +130,18 @@ def split_candidates(template: Template, scope: Scope) -> CandidateSplit:
     )
 
 
-def _number(literals: Sequence[Expression]) -> str:
+def _number(literals: Sequence[e.Expression]) -> str:
     return "the two" if len(literals) == 2 else "the three"
 
 
-def _relation(part: Expression, first: set[str], second: set[str]) -> KeyRelation:
+def _relation(part: e.Expression, first: set[str], second: set[str]) -> KeyRelation:
     """What a condition on a key of each of two sides says; `ANY` where it is another condition."""
     match part:
-        case Comparison("<", Name(a), Name(b)) if a in first and b in second:
+        case e.Comparison("<", e.Name(a), e.Name(b)) if a in first and b in second:
             return KeyRelation.ASCENDING
-        case Comparison(">", Name(a), Name(b)) if a in second and b in first:
+        case e.Comparison(">", e.Name(a), e.Name(b)) if a in second and b in first:
             return KeyRelation.ASCENDING
-        case Comparison("!=", Name(), Name()):
+        case e.Comparison("!=", e.Name(), e.Name()):
             return KeyRelation.DISTINCT
     return KeyRelation.ANY
 

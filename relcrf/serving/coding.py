@@ -21,16 +21,7 @@ from relcrf.data.names import (
     raw_state_columns,
     relation_table,
 )
-from relcrf.model.spec import (
-    AttributeDeclaration,
-    Entity,
-    ModelSpec,
-    OpenDomain,
-    RandomRelation,
-    RangeDomain,
-    Relation,
-    folded,
-)
+from relcrf.model import spec as s
 from relcrf.model.types import AttributeType, Bag, Bool, Date, DomainType, Integer, Real, String, Vector
 from relcrf.serving import cells
 from relcrf.serving.cells import NotPlain
@@ -72,10 +63,10 @@ class Coded:
 class Vocabulary:
     """The values of all domains of a model, with their codes."""
 
-    def __init__(self, spec: ModelSpec, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
+    def __init__(self, spec: s.ModelSpec, vocabulary: Mapping[str, tuple[str, ...]]) -> None:
         self.values: dict[str, tuple[str, ...]] = {}
         for domain in (*spec.domains, *spec.inline_domains):
-            known = vocabulary.get(domain.name, ()) if isinstance(domain, OpenDomain) else domain.values
+            known = vocabulary.get(domain.name, ()) if isinstance(domain, s.OpenDomain) else domain.values
             self.values[domain.name] = tuple(known)
         self.codes = {name: {v: k for k, v in enumerate(values)} for name, values in self.values.items()}
 
@@ -91,7 +82,7 @@ class Vocabulary:
         return out
 
 
-def coded(spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> Coded:
+def coded(spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> Coded:
     """The coded tables of a request, with the vocabulary that they need.
 
     Raises:
@@ -106,7 +97,7 @@ def coded(spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, Request
 class _Coder:
     """One request at work."""
 
-    def __init__(self, spec: ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> None:
+    def __init__(self, spec: s.ModelSpec, vocabulary: Vocabulary, request: Mapping[str, RequestTable]) -> None:
         self.spec, self.vocabulary, self.request = spec, vocabulary, request
         self.keys: dict[str, dict[str, int]] = {}
         self.new: dict[str, dict[str, int]] = {}
@@ -123,17 +114,17 @@ class _Coder:
         return self.out
 
     def _table(self, name: str) -> RequestTable:
-        found = self.request.get(folded(name))
+        found = self.request.get(s.folded(name))
         if found is None:
             raise NotPlain(f"no table '{name}'")
         return found
 
     def _domain(self, name: str, column: str, values: Sequence[Any]) -> list[int | None]:
         domain = self.spec.domain(name)
-        if isinstance(domain, RangeDomain):
+        if isinstance(domain, s.RangeDomain):
             return cells.range_codes(column, values, domain)
         known = self.vocabulary.codes[name]
-        if not isinstance(domain, OpenDomain):
+        if not isinstance(domain, s.OpenDomain):
             return cells.codes(column, values, known)
         texts = cells.texts(column, values)
         for text in texts:
@@ -143,7 +134,7 @@ class _Coder:
         found = {**known, **self.new[name]} if name in self.new else known
         return [None if text is None else found[text] for text in texts]
 
-    def _attribute(self, table: RequestTable, declared: AttributeDeclaration) -> CodedColumn:
+    def _attribute(self, table: RequestTable, declared: s.AttributeDeclaration) -> CodedColumn:
         """The column of an attribute that is no bag."""
         column = table.column(declared.name)
         if declared.latent:
@@ -165,7 +156,7 @@ class _Coder:
 
     # Entities
 
-    def _entity(self, entity: Entity) -> None:
+    def _entity(self, entity: s.Entity) -> None:
         table = self._table(entity.name)
         key = table.column(entity.key)
         if key is None:
@@ -189,7 +180,7 @@ class _Coder:
 
     # Bags
 
-    def _bag(self, entity: Entity, own: RequestTable, declared: AttributeDeclaration, kind: Bag) -> None:
+    def _bag(self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag) -> None:
         things, values, counts = self._rows_of_bag(entity, own, declared, kind)
         added: dict[tuple[int, int], float] = {}
         for thing, code, count in zip(things, values, counts, strict=True):
@@ -201,13 +192,13 @@ class _Coder:
         self.out.bags[bag_table(entity.name, declared.name)] = {"vid": columns[0], "code": columns[1], "count": amounts}
 
     def _rows_of_bag(
-        self, entity: Entity, own: RequestTable, declared: AttributeDeclaration, kind: Bag
+        self, entity: s.Entity, own: RequestTable, declared: s.AttributeDeclaration, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
         """Things, codes and counts."""
         column = own.column(declared.name)
         if column is not None:
             return self._lists(entity, own, column, kind)
-        names = map(folded, raw_bag_tables(entity, declared))
+        names = map(s.folded, raw_bag_tables(entity, declared))
         table = next((self.request[name] for name in names if name in self.request), None)
         if table is None:
             raise NotPlain(f"no table of '{declared.name}'")
@@ -226,7 +217,7 @@ class _Coder:
         return [v for v in vids if v is not None], codes, [amount for amount in amounts if amount is not None]
 
     def _lists(
-        self, entity: Entity, own: RequestTable, column: str, kind: Bag
+        self, entity: s.Entity, own: RequestTable, column: str, kind: Bag
     ) -> tuple[list[int], list[int | None], list[float]]:
         key = own.column(entity.key) or ""
         things: list[int] = []
@@ -240,7 +231,7 @@ class _Coder:
 
     # Relations
 
-    def _arguments(self, relation: Relation | RandomRelation, table: RequestTable) -> list[list[int | None]]:
+    def _arguments(self, relation: s.Relation | s.RandomRelation, table: RequestTable) -> list[list[int | None]]:
         found = []
         for parameter in relation.parameters:
             column = table.column(parameter.name)
@@ -269,13 +260,13 @@ class _Coder:
             columns[column] = CodedColumn(coded_column.type, [value[k] for value in rows.values()])
         self.out.tables[name] = columns
 
-    def _relation(self, relation: Relation) -> None:
+    def _relation(self, relation: s.Relation) -> None:
         table = self._table(relation.name)
         values = {attribute_column(a.name): self._attribute(table, a) for a in relation.attributes}
         self._tuples(relation_table(relation.name), table, self._arguments(relation, table), values)
 
-    def _random_relation(self, relation: RandomRelation) -> None:
-        name, table = listed_table(relation.name), self.request.get(folded(relation.name))
+    def _random_relation(self, relation: s.RandomRelation) -> None:
+        name, table = listed_table(relation.name), self.request.get(s.folded(relation.name))
         if table is None:
             nothing = {f"a{k}": CodedColumn("INTEGER", []) for k in range(len(relation.parameters))}
             self.out.tables[name] = {**nothing, "state": CodedColumn("INTEGER", [])}
@@ -286,7 +277,7 @@ class _Coder:
         taken = [table.column(p.name) for p in relation.parameters]
         column = next((c for c in map(table.column, raw_state_columns(relation)) if c and c not in taken), None)
         if column is not None:
-            state = self._attribute(table, AttributeDeclaration(column, relation.type, predicted=True))
+            state = self._attribute(table, s.AttributeDeclaration(column, relation.type, predicted=True))
         elif isinstance(relation.type, Bool):
             state = CodedColumn("INTEGER", [1] * len(table))
         else:

@@ -25,7 +25,6 @@ from relcrf.grounding.degrees import Degrees
 from relcrf.grounding.derive import facts_of
 from relcrf.grounding.engines.duckdb import DuckDbEngine
 from relcrf.grounding.estimate import measure
-from relcrf.grounding.groups import CHUNK
 from relcrf.grounding.keys import KeyDictionary, code_keys
 from relcrf.grounding.lower import Facts, LoweredGate, LoweredTemplate, lower_template
 from relcrf.grounding.recipe import Recipe
@@ -131,7 +130,7 @@ def _made(maker: BlockMaker, task: GroundingTask, storage: Storage) -> GroundBlo
     """Ground a gate's features, a group for each case of the evidence that is a factor."""
     lowered, gate = task.lowered, task.lowered.gate
     assert gate is not None, "a template without a gate"
-    begin = partial(_GrowingFeatures, maker.bound, lowered, gate, storage)
+    begin = partial(_GrowingFeatures, gate, _bag_of(maker.bound, lowered, gate), storage)
     cases = GrowingCases(maker, task, code_keys(maker.bound, lowered), "gate", begin)
     for growing, rows in cases.rows():
         growing.add(rows.features, len(rows))
@@ -148,42 +147,34 @@ def _made(maker: BlockMaker, task: GroundingTask, storage: Storage) -> GroundBlo
 
 
 class _GrowingFeatures:
-    """The features of the gates of one group in the making: columns of numbers, or the bags of the owners that come."""
+    """The features of the gates of one group in the making: columns of numbers, or the owners of bags."""
 
-    def __init__(self, bound: Bound, lowered: LoweredTemplate, gate: LoweredGate, storage: Storage, name: str) -> None:
-        self._bag, self._n_rows = None, 0
-        if gate.bag is None:
-            self._values = storage.column(np.float64, max(len(gate.outputs), 1), name) if gate.outputs else None
-            return
-        owner = lowered.scope.sorts[gate.bag.binder]
-        bag = bound.given[bag_table(owner, gate.bag.attribute)]
-        start = np.searchsorted(bag["vid"], np.arange(bound.sizes[owner] + 1))
-        self._bag = Sparse(start, bag["code"].view(), bag["count"].view(), len(bound.domains[gate.domain]))
-        self._start = storage.column(np.int64, name=f"{name}.row_start")
-        self._column = storage.column(np.int32, name=f"{name}.column")
-        self._counts = storage.column(np.float32, name=f"{name}.values")
-        self._start.append(np.zeros(1, dtype=np.int64))
-        self._n_entries = 0
+    def __init__(self, gate: LoweredGate, bag: Sparse | None, storage: Storage, name: str) -> None:
+        self._bag, self._n_rows = bag, 0
+        kind = np.float64 if bag is None else np.int32
+        self._values = storage.column(kind, len(gate.outputs), name) if gate.outputs else None
 
     def add(self, columns: Sequence[np.ndarray], n_rows: int) -> None:
         """Add the gates of some bindings."""
         self._n_rows += n_rows
-        if self._bag is None:
-            if self._values is not None:
-                self._values.append(np.column_stack(columns))
-            return
-        for first in range(0, n_rows, CHUNK):
-            rows = self._bag.take(columns[0][first : first + CHUNK])
-            self._column.append(rows.column)
-            self._counts.append(rows.values)
-            self._start.append(rows.row_start[1:] + self._n_entries)
-            self._n_entries += len(rows.column)
+        if self._values is not None:
+            self._values.append(np.column_stack(columns))
 
     def finish(self) -> AbstractFeatures:
-        if self._bag is not None:
-            columns = [column.finish() for column in (self._start, self._column, self._counts)]
-            return Sparse(columns[0], columns[1], columns[2], self._bag.n_features)
-        return Ones(self._n_rows) if self._values is None else Dense(self._values.finish())
+        if self._values is None:
+            return Ones(self._n_rows)
+        values = self._values.finish()
+        return Dense(values) if self._bag is None else self._bag.take(values[:, 0])
+
+
+def _bag_of(bound: Bound, lowered: LoweredTemplate, gate: LoweredGate) -> Sparse | None:
+    """Return the bag that is a gate's only feature, a row for each of its owners; None where the features are numbers."""
+    if gate.bag is None:
+        return None
+    owner = lowered.scope.sorts[gate.bag.binder]
+    bag = bound.given[bag_table(owner, gate.bag.attribute)]
+    start = np.searchsorted(bag["vid"], np.arange(bound.sizes[owner] + 1))
+    return Sparse(start, bag["code"].view(), bag["count"].view(), len(bound.domains[gate.domain]))
 
 
 def _fits(block: GroundBlock, groups: Sequence[FactorGroup]) -> bool:

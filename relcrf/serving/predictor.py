@@ -111,7 +111,7 @@ class Predictor:
         """
         started = time.perf_counter()
         attribute = self._attribute(attribute)
-        request = self._form.completed(self._form.read(tables))
+        request = self._form.read(tables)
         reason = None
         try:
             found = self._quickly(request, attribute)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -42,13 +42,11 @@ class ExpectedTable:
     Args:
         columns: the names that it may have; a pattern where they are numbered.
         rowless: the columns of the table where it has no row.
-        may_be_left_out: whether it has none where a request leaves it out; else it must stay away.
     """
 
     name: str
     columns: tuple[str | re.Pattern[str], ...]
     rowless: tuple[str, ...]
-    may_be_left_out: bool = True
 
     def has(self, column: str) -> bool:
         return any(
@@ -72,9 +70,8 @@ class Form:
             for attribute in entity.attributes:
                 if isinstance(attribute.type, Bag):
                     columns = (entity.name, entity.key, *raw_bag_values(attribute), "count")
-                    rowless, may_be = (entity.name, attribute.name), attribute.name != entity.key
-                    names = raw_bag_tables(entity, attribute)
-                    found += [ExpectedTable(name, columns, rowless, may_be) for name in names]
+                    rowless, names = (entity.name, attribute.name), raw_bag_tables(entity, attribute)
+                    found += [ExpectedTable(name, columns, rowless) for name in names]
         for relation in self.spec.relations:
             names = tuple(p.name for p in relation.parameters)
             attributes = tuple(a.name for a in relation.attributes)
@@ -82,11 +79,11 @@ class Form:
         for random in self.spec.random_relations:
             names = tuple(p.name for p in random.parameters)
             columns = (*names, *raw_state_columns(random))
-            found.append(ExpectedTable(random.name, columns, names, may_be_left_out=False))
+            found.append(ExpectedTable(random.name, columns, names))
         return {folded(e.name): e for e in reversed(found)}
 
     def read(self, tables: Mapping[str, Any]) -> dict[str, RequestTable]:
-        """The tables of a request by their folded names; those that it leaves out are empty.
+        """Return the tables of a request by their folded names; those that it leaves out are empty, but for random relations.
 
         Raises:
             DataError: for a table or a row's column that the model does not read, or a value that is no table.
@@ -105,27 +102,24 @@ class Form:
             if isinstance(value, Mapping | list | tuple):
                 _require_known(given, expected)
             found[folded(name)] = given
+        self._complete(found)
         return found
 
-    def completed(self, found: Mapping[str, RequestTable]) -> dict[str, RequestTable]:
-        """A request with an empty table for each that it leaves out."""
-        out = dict(found)
+    def _complete(self, found: dict[str, RequestTable]) -> None:
+        """Add an empty table for each that a request leaves out; without that of a random relation, its tuples are queries."""
         for entity in self.spec.entities:
-            self._complete(out, entity.name)
-            given = out[folded(entity.name)]
+            own = self._add_empty(found, entity.name)
             for attribute in entity.attributes:
-                if isinstance(attribute.type, Bag) and given.column(attribute.name) is None:
+                if isinstance(attribute.type, Bag) and own.column(attribute.name) is None:
                     names = raw_bag_tables(entity, attribute)
-                    if not any(folded(name) in out for name in names):
-                        self._complete(out, names[0])
+                    if not any(folded(name) in found for name in names):
+                        self._add_empty(found, names[0])
         for relation in self.spec.relations:
-            self._complete(out, relation.name)
-        return out
+            self._add_empty(found, relation.name)
 
-    def _complete(self, out: dict[str, RequestTable], name: str) -> None:
-        expected = self.tables[folded(name)]
-        if folded(name) not in out and expected.may_be_left_out:
-            out[folded(name)] = RequestTable(name, {column: [] for column in expected.rowless})
+    def _add_empty(self, found: dict[str, RequestTable], name: str) -> RequestTable:
+        empty = RequestTable(name, {column: [] for column in self.tables[folded(name)].rowless})
+        return found.setdefault(folded(name), empty)
 
 
 def _of_entity(entity: Entity) -> ExpectedTable:
@@ -156,10 +150,8 @@ def _columns(name: str, value: Any) -> dict[str, list[Any]]:
     if isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(row, Mapping) for row in value):
         names = dict.fromkeys(column for row in value for column in row)
         return {str(column): [_cell(row.get(column)) for row in value] for column in names}
-    for reads in _FRAMES:
-        found = reads(value)
-        if found is not None:
-            return {str(column): [_cell(cell) for cell in cells] for column, cells in found}
+    if (found := _frame_columns(value)) is not None:
+        return {str(column): [_cell(cell) for cell in cells] for column, cells in found}
     message = f"table '{name}' is a {type(value).__name__}, and neither a row, nor rows, nor a data frame"
     raise DataError(Diagnostic("E203", message, hint="give a mapping, a list of mappings, or a data frame"))
 
@@ -173,34 +165,19 @@ def _cell(cell: Any) -> Any:
     return None if type(cell).__name__ in ("NAType", "NaTType") else cell
 
 
-Columns = Iterable[tuple[str, Iterable[Any]]]
-
-
-def _of_frame(value: Any) -> Columns | None:
-    return value.columns.items() if isinstance(value, Frame) else None
-
-
-def _of_arrow(value: Any) -> Columns | None:
-    return value.to_pydict().items() if hasattr(value, "to_pydict") else None
-
-
-def _of_polars(value: Any) -> Columns | None:
-    if type(value).__module__.partition(".")[0] != "polars":
-        return None
-    whole = value.collect() if hasattr(value, "collect") else value
-    found: Columns = whole.to_dict(as_series=False).items()
-    return found
-
-
-def _of_pandas(value: Any) -> Columns | None:
-    return [(c, value[c].tolist()) for c in value.columns] if hasattr(value, "iloc") else None
-
-
-def _of_relation(value: Any) -> Columns | None:
-    if not hasattr(value, "fetchall") or not hasattr(value, "columns"):
-        return None
-    rows = value.fetchall()
-    return [(name, [row[k] for row in rows]) for k, name in enumerate(value.columns)]
-
-
-_FRAMES: tuple[Callable[[Any], Columns | None], ...] = (_of_frame, _of_arrow, _of_polars, _of_pandas, _of_relation)
+def _frame_columns(value: Any) -> Iterable[tuple[str, Iterable[Any]]] | None:
+    """Return the columns of a data frame of some package; None of anything else."""
+    if isinstance(value, Frame):
+        return value.columns.items()
+    if hasattr(value, "to_pydict"):  # Arrow
+        columns: dict[str, list[Any]] = value.to_pydict()
+        return columns.items()
+    if type(value).__module__.partition(".")[0] == "polars":
+        columns = (value.collect() if hasattr(value, "collect") else value).to_dict(as_series=False)
+        return columns.items()
+    if hasattr(value, "iloc"):  # pandas
+        return [(name, value[name].tolist()) for name in value.columns]
+    if hasattr(value, "fetchall") and hasattr(value, "columns"):  # DuckDB
+        rows = value.fetchall()
+        return [(name, [row[k] for row in rows]) for k, name in enumerate(value.columns)]
+    return None

@@ -28,10 +28,7 @@ def both(declarations, bodies, data):
     """Return the ground graphs of the quick way and of the ordinary one."""
     spec = relcrf.parse(declarations + "\n".join(dict.fromkeys(bodies))).spec
     given_tables = frames(*data)
-    form = Form(spec)
-    request = form.completed(
-        form.read({name: t for name, t in given_tables.items() if spec.relation(name) or name[0] in "EF"})
-    )
+    request = Form(spec).read({n: t for n, t in given_tables.items() if spec.relation(n) or n[0] in "EF"})
     known = {"W": ("v", "unseen")}
     place = Workplace(spec, known)
     try:

@@ -43,8 +43,6 @@ class _Survey:
         shaping.names = Names(t.name for t in tables)
         self.names = Names()
         self.entities: dict[int, ProposedEntity] = {}
-        self.memberships: dict[str, list[tuple[str, ProposedEntity, EntityCandidate, str]]] = {}
-        """By table: the name of a relation, its entity, the things that a column refers to, and the column."""
 
     @staticmethod
     def _is_second_part(table: Profile, tables: Sequence[Profile]) -> bool:
@@ -160,7 +158,6 @@ class _Survey:
             self._found(table, f"attributes of {name}", "one row a thing")
         finding = Finding(home.name if home else "(none)", f"entity {name}", size, thing.reason)
         self.scheme.findings.append(finding)
-        self._memberships(thing, entity)
 
     def _is_side(self, thing: EntityCandidate, table: Profile, column: str) -> bool:
         """Return whether a table that mentions things has one row for each, with further attributes."""
@@ -326,37 +323,12 @@ class _Survey:
         if home is not None and home.name in self.shaping.files:
             del self.shaping.files[home.name]
 
-    def _memberships(self, thing: EntityCandidate, entity: ProposedEntity) -> None:
-        """Columns of the entity's own table that refer to other things: relations of their own."""
-        home = thing.home
-        if home is None:
-            return
-        for column, other in references(home, self.things):
-            if thing.key is None or not self.shaping.can_shape(home):
-                self._without(home, column, "refers to other things, for which this source would need a manifest")
-                continue
-            name = self.shaping.names.free(f"{home.name}_{word(column)}")
-            self.memberships.setdefault(home.name, []).append((name, entity, other, column))
-            rows = self.shaping.rows_of(home)
-            key, own = quoted(thing.key), quoted(column)
-            self.shaping.query(
-                name, f"SELECT {key} AS thing, {own} AS other FROM {rows} WHERE {own} IS NOT NULL",
-                f"which {other.name} a {thing.name} belongs to",
-            )  # fmt: skip
-
     # Relations and bags
 
     def _relations_of(self, table: Profile) -> None:
-        if any(thing.home is table for thing in self.things):
-            for name, entity, other, column in self.memberships.get(table.name, ()):
-                if id(other) in self.entities:
-                    present, distinct = table.columns[column].present, table.columns[column].distinct
-                    first = Argument("thing", entity.name, entity, "thing", entity.size)
-                    arguments = [first, self._argument("other", other, "other", distinct)]
-                    reason = f"{table.name}.{column} lies in {other.name}.{other.key}"
-                    link = Link(self.names.free(camel(name)), arguments, present, reason, table.name)
-                    self.scheme.links.append(link)
-                    self._found(table, f"relation {link.name}", reason)
+        own = next((thing for thing in self.things if thing.home is table), None)
+        if own is not None:
+            self._memberships(own, table)
             return
         if any(f.table == table.name for f in self.scheme.findings):
             return
@@ -365,6 +337,26 @@ class _Survey:
             self._found(table, "left out", "no column refers to things, and no column tells its rows apart")
             return
         self._relation(table, refs)
+
+    def _memberships(self, thing: EntityCandidate, home: Profile) -> None:
+        """Add a relation for each column of an entity's own table that refers to other things."""
+        entity = self.entities.get(id(thing))
+        if entity is None:
+            return
+        for column, other in references(home, self.things):
+            if thing.key is None or not self.shaping.can_shape(home):
+                self._without(home, column, "refers to other things, for which this source would need a manifest")
+            elif id(other) in self.entities:
+                name = self.shaping.names.free(f"{home.name}_{word(column)}")
+                key, own, rows = quoted(thing.key), quoted(column), self.shaping.rows_of(home)
+                sql = f"SELECT {key} AS thing, {own} AS other FROM {rows} WHERE {own} IS NOT NULL"
+                self.shaping.query(name, sql, f"which {other.name} a {thing.name} belongs to")
+                first = Argument("thing", entity.name, entity, "thing", entity.size)
+                arguments = [first, self._argument("other", other, "other", home.columns[column].distinct)]
+                reason, present = f"{home.name}.{column} lies in {other.name}.{other.key}", home.columns[column].present
+                link = Link(self.names.free(camel(name)), arguments, present, reason, home.name)
+                self.scheme.links.append(link)
+                self._found(home, f"relation {link.name}", reason)
 
     def _argument(self, name: str, thing: EntityCandidate, column: str, distinct: int) -> Argument:
         sort = self.entities[id(thing)]

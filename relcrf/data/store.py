@@ -40,18 +40,6 @@ _TYPES = {
 }
 """DuckDB's types of the arguments and results of functions."""
 
-_UNITS = {
-    "B": 1,
-    "K": 1000,
-    "M": 1000**2,
-    "G": 1000**3,
-    "T": 1000**4,
-    "KI": 1 << 10,
-    "MI": 1 << 20,
-    "GI": 1 << 30,
-    "TI": 1 << 40,
-}
-
 _MOST_BYTES = 2.0**63
 """More no system can count."""
 
@@ -159,8 +147,9 @@ class Store:
     """
 
     def __init__(self, memory: str = DEFAULT_MEMORY) -> None:
-        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?|)B", memory.strip().upper())
-        n_bytes = float(size[1]) * _UNITS[size[2] or "B"] if size is not None else math.inf
+        size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])(I?))?B", memory.strip().upper())
+        unit = 1024 if size is not None and size[3] else 1000
+        n_bytes = float(size[1]) * unit ** " KMGT".index(size[2] or " ") if size is not None else math.inf
         if n_bytes > _MOST_BYTES:
             hint = "write a size such as 500MB or 2GB"
             raise UsageError(Diagnostic("E311", f"'{memory}' is no amount of memory", hint=hint))

@@ -49,9 +49,8 @@ def layers(spec: ModelSpec) -> list[list[Derived]]:
     sorter: TopologicalSorter[tuple[str, ...]] = TopologicalSorter()
     for name in derived:
         sorter.add(cycle[name], *(cycle[other] for other in sorted(uses[name]) if cycle[other] != cycle[name]))
-    # A cycle begins with its first declaration.
-    order = list(derived)
-    return [[derived[name] for name in sorted(names, key=order.index)] for names in sorter.static_order()]
+    place = {name: k for k, name in enumerate(derived)}  # a cycle begins with its first declaration
+    return [[derived[name] for name in sorted(names, key=lambda name: place[name])] for names in sorter.static_order()]
 
 
 def _atoms(derived: Derived) -> set[str]:

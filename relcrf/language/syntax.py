@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
-from lark import Token, Tree
+from lark import Token
 
 from relcrf.errors import Span
 from relcrf.language.tokens import SourceText
-from relcrf.language.words import OPTIONS
 from relcrf.model import expressions as e
 from relcrf.model import spec as s
 from relcrf.model.functions import FUNCTIONS
 from relcrf.model.nodes import children
-from relcrf.model.types import SCALARS, AttributeType, Bag, Bool, DomainType
+from relcrf.model.types import SCALARS, Bag, DomainType
 
 MAX_DEPTH = 150
 """Expressions inside expressions; deeper ones would exhaust Python's stack in the steps that walk them."""
@@ -34,6 +34,21 @@ class Unbuildable(Exception):
         super().__init__(message)
 
 
+class Clause(NamedTuple):
+    """A part of a declaration, by the field that it becomes."""
+
+    field: str
+    value: Any
+
+
+class Option(NamedTuple):
+    """A setting of a template's weights."""
+
+    name: str
+    value: Any
+    span: Span
+
+
 @dataclass(frozen=True)
 class Builder:
     """A builder of declarations from trees of tokens of a text.
@@ -45,279 +60,226 @@ class Builder:
     text: SourceText
 
     def declaration(self, tree: Any) -> s.Declaration:
-        built: s.Declaration = getattr(self, f"_{tree.data}")(tree)
+        built: s.Declaration = self._built(tree)
         return built
 
-    def _span(self, node: Any) -> Span:
-        meta: Any = node if isinstance(node, Token) else node.meta
-        return self.text.span(meta.start_pos, meta.end_pos)
+    def _built(self, node: Any) -> Any:
+        """Build a tree from what its parts become, as `_RULES` has it for its rule."""
+        if isinstance(node, Token):
+            return node
+        rule = str(node.data)
+        build = self._item if rule in _WITH_ITEMS else self._built
+        return _RULES[rule](self, self.span(node.meta), *[build(child) for child in node.children])
 
-    def _name(self, tree: Any) -> str:
-        return str(tree.children[0])
-
-    @staticmethod
-    def _part(tree: Any, name: str) -> Any:
-        return next((c for c in tree.children if isinstance(c, Tree) and c.data == name), None)
-
-    def _header(self, tree: Any) -> tuple[str, Span]:
-        """A declaration's name, and its span: the name's, which is what messages should underline."""
-        name = self._part(tree, "name")
-        return self._name(name), self._span(name)
-
-    # Declarations
-
-    def _domain(self, tree: Any) -> s.Domain:
-        name, span = self._header(tree)
-        body = tree.children[-1]
-        if body.data == "open":
-            return s.OpenDomain(name, span=span)
-        if body.data == "range":
-            low, high = (self._integer(bound) for bound in body.children)
-            return s.RangeDomain(name, low, high, span=span)
-        return s.EnumeratedDomain(name, tuple(self._value(v) for v in body.children), span=span)
-
-    def _value(self, tree: Any) -> str:
-        token = tree.children[-1]
-        return self._unquoted(token) if token.type == "STRING" else _signed(tree)
-
-    def _entity(self, tree: Any) -> s.Entity:
-        name, span = self._header(tree)
-        key = self._part(tree, "key")
-        return s.Entity(name, self._attributes(tree), self._name(key.children[0]) if key else "id", span=span)
-
-    def _attributes(self, tree: Any) -> tuple[s.AttributeDeclaration, ...]:
-        block = self._part(tree, "attributes")
-        return tuple(self._attribute(a) for a in block.children) if block else ()
-
-    def _attribute(self, tree: Any) -> s.AttributeDeclaration:
-        name, _ = self._header(tree)
-        predicted, latent = (self._part(tree, role) is not None for role in ("predict", "latent"))
-        return s.AttributeDeclaration(name, self._type(tree.children[-1]), predicted, latent, span=self._span(tree))
-
-    def _type(self, tree: Any) -> AttributeType:
-        if tree.data == "range_type":
-            return DomainType(self._range(tree))
-        name = str(tree.children[-1])
-        if tree.data == "bag":
-            return Bag(name)
-        return SCALARS.get(name, DomainType(name))
-
-    def _range(self, tree: Any) -> str:
-        """A range without a name, as it is called: `1..4`."""
-        low, high = (self._integer(bound) for bound in tree.children)
-        return f"{low}..{high}"
-
-    def _sort(self, tree: Any) -> str:
-        return self._range(tree) if len(tree.children) == 2 else str(tree.children[0])
-
-    def _parameters(self, tree: Any) -> tuple[s.Parameter, ...]:
-        block = self._part(tree, "parameters")
-        return tuple(
-            s.Parameter(self._name(p.children[0]), self._sort(p.children[1]), span=self._span(p))
-            for p in block.children
-        )
-
-    def _relation(self, tree: Any) -> s.Relation:
-        name, span = self._header(tree)
-        return s.Relation(name, self._parameters(tree), self._attributes(tree), span=span)
-
-    def _random_relation(self, tree: Any) -> s.RandomRelation:
-        name, span = self._header(tree)
-        kind = next((c for c in tree.children if c.data in ("bag", "named_type", "range_type")), None)
-        type_ = self._type(kind) if kind else Bool()
-        return s.RandomRelation(name, self._parameters(tree), type_, self._condition(tree), span=span)
-
-    def _derive(self, tree: Any) -> s.Derived:
-        name, span = self._header(tree)
-        body = tree.children[-1]
-        definition: e.Expression | s.Nearest
-        if body.data == "nearest":
-            count, measure = body.children
-            definition = s.Nearest(self._integer(count), self._whole(measure), span=self._span(body))
-        else:
-            definition = self._whole(body.children[0])
-        return s.Derived(name, self._parameters(tree), definition, span=span)
-
-    def _clause(self, tree: Any, which: str) -> tuple[e.Expression, ...]:
-        part = self._part(tree, which)
-        return tuple(self._whole(c) for c in part.children if c.data != "symmetric") if part else ()
-
-    def _condition(self, tree: Any) -> e.Expression | None:
-        return next(iter(self._clause(tree, "where")), None)
-
-    def _template(self, tree: Any) -> s.Template:
-        name, span = self._header(tree)
-        return s.Template(
-            name,
-            self._parameters(tree),
-            self._clause(tree, "over"),
-            self._condition(tree),
-            self._clause(tree, "per"),
-            self._clause(tree, "by"),
-            self._options(tree),
-            symmetric=self._part(self._part(tree, "over"), "symmetric") is not None,
-            is_candidate=tree.data == "candidates",
-            span=span,
-        )
-
-    _candidates = _template
-
-    def _rule(self, tree: Any) -> s.Rule:
-        name, number = self._part(tree, "name"), self._part(tree, "number")
-        clauses = ("number", "hard", "name", "per", *OPTIONS)
-        formula = next(c for c in tree.children if c.data not in clauses)
-        span = self._span(name or tree)
-        if name is None:
-            span = replace(span, end_line=span.line, end_column=span.column + len("rule"))
-        return s.Rule(
-            self._name(name) if name else None,
-            self._whole(formula),
-            self._real(number) if number else None,
-            self._part(tree, "hard") is not None,
-            self._clause(tree, "per"),
-            self._options(tree),
-            span=span,
-        )
-
-    def _gate(self, tree: Any) -> s.Gate:
-        name, span = self._header(tree)
-        return s.Gate(name, self._clause(tree, "by"), span=span)
-
-    def _include(self, tree: Any) -> s.Include:
-        return s.Include(self._unquoted(tree.children[0]), span=self._span(tree.children[0]))
-
-    def _options(self, tree: Any) -> s.Options:
-        given: dict[str, Any] = {}
-        for child in tree.children:
-            if not isinstance(child, Tree) or child.data not in OPTIONS:
-                continue
-            if child.data in given:
-                message = f"the option '{child.data}' is given twice"
-                raise Unbuildable(self._span(child), message, "leave one of them out")
-            values: list[Any] = child.children
-            if not values:
-                given[str(child.data)] = True
-            elif values[0].data == "name":
-                given[str(child.data)] = self._name(values[0])
-            else:
-                numbers = tuple(self._real(value) for value in values)
-                given[str(child.data)] = numbers if len(numbers) > 1 else numbers[0]
-        return s.Options(**given)
-
-    # Literals
-
-    def _integer(self, node: Any) -> int:
+    def _item(self, node: Any) -> Any:
+        """Build a part of a clause, which is not too deep for the steps that will walk it."""
         try:
-            return int(_signed(node))
+            built = self._built(node)
+        except RecursionError:
+            built = None
+        if built is None or _is_too_deep(built):
+            message = f"this expression has more than {MAX_DEPTH} parts inside each other"
+            raise Unbuildable(self.span(node.meta), message, "name a part of it with 'derive'")
+        return built
+
+    def span(self, place: Any) -> Span:
+        """Return the span of a token or of the position of a tree."""
+        return self.text.span(place.start_pos, place.end_pos)
+
+    def whole(self, text: str, span: Span) -> int:
+        """Return a whole number."""
+        try:
+            return int(text)
         except ValueError:  # Python reads no more than some thousands of digits
-            raise Unbuildable(self._span(node), "this number is too large") from None
+            raise Unbuildable(span, "this number is too large") from None
 
-    def _real(self, node: Any) -> float:
-        value = float(_signed(node))
-        if math.isinf(value):
-            raise Unbuildable(self._span(node), "this number is too large")
-        return value
-
-    def _unquoted(self, token: Token) -> str:
+    def unquoted(self, token: Token) -> str:
+        """Return the text between quotes."""
         try:
             text = str(json.loads(token, strict=False))
             text.encode("utf-8")
         except ValueError:
             hint = r"a backslash stands before one of \" \\ \n \r \t \b \f, or in \u00e9"
-            raise Unbuildable(self._span(token), "this text has a wrong escape", hint) from None
+            raise Unbuildable(self.span(token), "this text has a wrong escape", hint) from None
         return text
 
-    # Expressions
 
-    def _whole(self, tree: Any) -> e.Expression:
-        """An item of a clause, not too deep for the steps that will walk it."""
-        try:
-            built = self.expression(tree)
-        except RecursionError:
-            built = None
-        if built is None or _is_too_deep(built):
-            message = f"this expression has more than {MAX_DEPTH} parts inside each other"
-            raise Unbuildable(self._span(tree), message, "name a part of it with 'derive'")
-        return built
-
-    def expression(self, tree: Any) -> e.Expression:
-        """An expression, with spans."""
-        span = self._span(tree)
-        children = tree.children
-        match str(tree.data):
-            case "bare":
-                return e.Name(str(children[0]), span=span)
-            case "integer":
-                return e.Number(self._integer(children[0]), span=span)
-            case "real":
-                return e.Number(self._real(children[0]), span=span)
-            case "text":
-                return e.Text(self._unquoted(children[0]), span=span)
-            case "true" | "false":
-                return e.Truth(str(tree.data) == "true", span=span)
-            case "attribute_of":
-                return e.Attribute(str(children[0]), str(children[1]), span=span)
-            case "call":
-                return self._call(tree)
-            case "tuple_attribute":
-                called = self._call(children[0])
-                atom = called if isinstance(called, e.Atom) else e.Atom(called.name, called.arguments, span=called.span)
-                return e.TupleAttribute(atom, str(children[1]), span=span)
-            case "aggregate":
-                function, *terms, where = children
-                built = tuple(self.expression(term) for term in terms)
-                return e.Aggregate(str(function), built, self.expression(where), span=span)
-            case "negative":
-                return e.Negative(self.expression(children[0]), span=span)
-            case "not_":
-                return e.Not(self.expression(children[0]), span=span)
-            case "member":
-                return e.Member(self.expression(children[0]), self._bag(children[1]), span=span)
-            case "comparison":
-                left, operator, right = children
-                return e.Comparison(str(operator), self.expression(left), self.expression(right), span=span)
-            case "sum" | "product":
-                signs = (str(c) if isinstance(c, Token) else "-" for c in children[1::2])
-                return self._chain(e.Arithmetic, children[0], zip(signs, children[2::2], strict=True))
-            case "implication":
-                return e.Connective("=>", self.expression(children[0]), self.expression(children[1]), span=span)
-            case "equivalence" | "disjunction" | "conjunction" as kind:
-                symbol = {"equivalence": "<=>", "disjunction": "or", "conjunction": "and"}[kind]
-                return self._chain(e.Connective, children[0], ((symbol, child) for child in children[1:]))
-        raise AssertionError(f"the grammar has no {tree.data}")
-
-    def _call(self, tree: Any) -> e.Atom | e.Function:
-        """A function's call where the name is a built-in function's, else a relation's atom."""
-        name, *arguments = tree.children
-        built = tuple(self.expression(a) for a in arguments)
-        kind = e.Function if str(name) in FUNCTIONS else e.Atom
-        return kind(str(name), built, span=self._span(tree))
-
-    def _bag(self, tree: Any) -> e.Attribute:
-        found = self.expression(tree)
-        if isinstance(found, e.Attribute):
-            return found
-        # Not a bag at all; an attribute of nothing, which the checker reports at this place.
-        return e.Attribute("", "", span=found.span)
-
-    def _chain(
-        self, kind: type[e.Arithmetic | e.Connective], first: Any, rest: Iterable[tuple[str, Any]]
-    ) -> e.Expression:
-        """Build operations of one strength, which are done from left to right."""
-        joined = self.expression(first)
-        for operator, child in rest:
-            right = self.expression(child)
-            assert joined.span is not None and right.span is not None
-            span = replace(joined.span, end_line=right.span.end_line, end_column=right.span.end_column)
-            joined = kind(operator, joined, right, span=span)
-        return joined
+def _real(text: str, span: Span) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise Unbuildable(span, "this number is too large")
+    return value
 
 
-def _signed(node: Any) -> str:
-    """Return the text of a token, or of a tree of one with a sign before it."""
-    if isinstance(node, Token):
-        return str(node)
-    return "-" * (len(node.children) > 1) + str(node.children[-1])
+def _random_relation(builder: Builder, span: Span, name: e.Name, *parts: Any) -> s.RandomRelation:
+    clauses = [part if isinstance(part, Clause) else Clause("type", part) for part in parts]
+    return s.RandomRelation(name.name, span=name.span, **dict(clauses))
+
+
+def _derived(
+    builder: Builder, span: Span, name: e.Name, parameters: Clause, definition: Clause | s.Nearest
+) -> s.Derived:
+    body = definition.value if isinstance(definition, Clause) else definition
+    return s.Derived(name.name, parameters.value, body, span=name.span)
+
+
+def _template(
+    builder: Builder, span: Span, name: e.Name, *clauses: Clause | Option, is_candidate: bool = False
+) -> s.Template:
+    return s.Template(name.name, span=name.span, is_candidate=is_candidate, **_weighed(clauses))
+
+
+def _rule(builder: Builder, span: Span, *parts: Any) -> s.Rule:
+    clauses = [part for part in parts if isinstance(part, Clause | Option)]
+    *before, formula = (part for part in parts if part not in clauses)
+    weight = next((part for part in before if isinstance(part, float)), None)
+    name = next((part for part in before if isinstance(part, e.Name)), None)
+    keyword = replace(span, end_line=span.line, end_column=span.column + len("rule"))
+    place, known = (name.span, name.name) if name is not None else (keyword, None)
+    return s.Rule(known, formula, weight, "hard" in before, span=place, **_weighed(clauses))
+
+
+def _weighed(parts: Iterable[Clause | Option]) -> dict[str, Any]:
+    """Return the fields of a template or a rule that some clauses and options become."""
+    fields, options = dict[str, Any](), dict[str, Any]()
+    for part in parts:
+        if isinstance(part, Clause):
+            fields[part.field] = part.value
+        elif part.name in options:
+            raise Unbuildable(part.span, f"the option '{part.name}' is given twice", "leave one of them out")
+        else:
+            options[part.name] = part.value
+    if "over" in fields and fields["over"][0] == "symmetric":
+        fields |= {"over": fields["over"][1:], "symmetric": True}
+    return {**fields, "options": s.Options(**options)}
+
+
+def _value(builder: Builder, span: Span, *parts: Any) -> str:
+    is_text = isinstance(parts[0], Token) and parts[0].type == "STRING"
+    return builder.unquoted(parts[0]) if is_text else "".join(parts)
+
+
+def _attribute(builder: Builder, span: Span, *parts: Any) -> s.AttributeDeclaration:
+    *role, name, kind = parts
+    return s.AttributeDeclaration(name.name, kind, "predict" in role, "latent" in role, span=span)
+
+
+def _call(builder: Builder, span: Span, name: Token, *arguments: e.Expression) -> e.Atom | e.Function:
+    """A function's call where the name is a built-in function's, else a relation's atom."""
+    kind = e.Function if str(name) in FUNCTIONS else e.Atom
+    return kind(str(name), arguments, span=span)
+
+
+def _tuple_attribute(builder: Builder, span: Span, called: e.Atom | e.Function, name: Token) -> e.TupleAttribute:
+    atom = called if isinstance(called, e.Atom) else e.Atom(called.name, called.arguments, span=called.span)
+    return e.TupleAttribute(atom, str(name), span=span)
+
+
+def _aggregate(builder: Builder, span: Span, function: Token, *parts: e.Expression) -> e.Aggregate:
+    return e.Aggregate(str(function), parts[:-1], parts[-1], span=span)
+
+
+def _member(builder: Builder, span: Span, element: e.Expression, bag: e.Expression) -> e.Member:
+    # What is not a bag at all becomes an attribute of nothing, which the checker reports at this place.
+    return e.Member(element, bag if isinstance(bag, e.Attribute) else e.Attribute("", "", span=bag.span), span=span)
+
+
+def _joined(operator: str, builder: Builder, span: Span, first: e.Expression, *rest: e.Expression) -> e.Expression:
+    """Join conditions, from left to right."""
+    for right in rest:
+        first = e.Connective(operator, first, right, span=_from_to(first, right))
+    return first
+
+
+def _computed(builder: Builder, span: Span, first: e.Expression, *rest: Any) -> e.Expression:
+    """Compute with numbers by operations of one strength, from left to right."""
+    for operator, right in zip(rest[::2], rest[1::2], strict=True):
+        first = e.Arithmetic(str(operator), first, right, span=_from_to(first, right))
+    return first
+
+
+def _from_to(left: e.Expression, right: e.Expression) -> Span:
+    assert left.span is not None and right.span is not None
+    return replace(left.span, end_line=right.span.end_line, end_column=right.span.end_column)
+
+
+def _word(word: str) -> Callable[..., str]:
+    """Return the builder of a rule that is one word."""
+    return lambda b, span: word
+
+
+def _listed(field: str) -> Callable[..., Clause]:
+    """Return the builder of a clause with several items."""
+    return lambda b, span, *items: Clause(field, items)
+
+
+_WITH_ITEMS = frozenset({"where", "over", "per", "by", "nearest", "rule"})
+"""Rules of the grammar whose parts may be expressions that are inside no other."""
+
+_RULES: dict[str, Callable[..., Any]] = {
+    "domain": lambda b, span, name, kind: kind(name.name, span=name.span),
+    "open": lambda b, span: s.OpenDomain,
+    "range": lambda b, span, low, high: partial(s.RangeDomain, low=low, high=high),
+    "enumerated": lambda b, span, *values: partial(s.EnumeratedDomain, values=values),
+    "value": _value,
+    "bound": lambda b, span, *signed: b.whole("".join(signed), span),
+    "minus": _word("-"),
+    "entity": lambda b, span, name, *clauses: s.Entity(name.name, span=name.span, **dict(clauses)),
+    "key": lambda b, span, name: Clause("key", name.name),
+    "attributes": _listed("attributes"),
+    "attribute": _attribute,
+    "predict": _word("predict"),
+    "latent": _word("latent"),
+    "bag": lambda b, span, domain: Bag(str(domain)),
+    "named_type": lambda b, span, name: SCALARS.get(str(name), DomainType(str(name))),
+    "range_type": lambda b, span, low, high: DomainType(f"{low}..{high}"),
+    "relation": lambda b, span, name, *clauses: s.Relation(name.name, span=name.span, **dict(clauses)),
+    "random_relation": _random_relation,
+    "parameters": _listed("parameters"),
+    "parameter": lambda b, span, name, sort: s.Parameter(name.name, sort, span=span),
+    "sort": lambda b, span, *names: "..".join(map(str, names)),
+    "derive": _derived,
+    "nearest": lambda b, span, count, measure: s.Nearest(b.whole(count, b.span(count)), measure, span=span),
+    "template": _template,
+    "candidates": partial(_template, is_candidate=True),
+    "rule": _rule,
+    "hard": _word("hard"),
+    "gate": lambda b, span, name, by: s.Gate(name.name, by.value, span=name.span),
+    "where": lambda b, span, condition: Clause("where", condition),
+    "over": _listed("over"),
+    "symmetric": _word("symmetric"),
+    "per": _listed("per"),
+    "by": _listed("by"),
+    "init": lambda b, span, *starts: Option("init", starts if len(starts) > 1 else starts[0], span),
+    "fixed": lambda b, span: Option("fixed", True, span),
+    "l1": lambda b, span, strength: Option("l1", strength, span),
+    "l2": lambda b, span, strength: Option("l2", strength, span),
+    "weights": lambda b, span, name: Option("weights", name.name, span),
+    "number": lambda b, span, *signed: _real("".join(signed), span),
+    "include": lambda b, span, path: s.Include(b.unquoted(path), span=b.span(path)),
+    "equivalence": partial(_joined, "<=>"),
+    "implication": lambda b, span, left, right: e.Connective("=>", left, right, span=span),
+    "disjunction": partial(_joined, "or"),
+    "conjunction": partial(_joined, "and"),
+    "not_": lambda b, span, operand: e.Not(operand, span=span),
+    "comparison": lambda b, span, left, operator, right: e.Comparison(str(operator), left, right, span=span),
+    "member": _member,
+    "sum": _computed,
+    "product": _computed,
+    "negative": lambda b, span, operand: e.Negative(operand, span=span),
+    "attribute_of": lambda b, span, binder, name: e.Attribute(str(binder), str(name), span=span),
+    "tuple_attribute": _tuple_attribute,
+    "bare": lambda b, span, name: e.Name(str(name), span=span),
+    "integer": lambda b, span, digits: e.Number(b.whole(digits, span), span=span),
+    "real": lambda b, span, digits: e.Number(_real(digits, span), span=span),
+    "text": lambda b, span, token: e.Text(b.unquoted(token), span=span),
+    "true": lambda b, span: e.Truth(True, span=span),
+    "false": lambda b, span: e.Truth(False, span=span),
+    "call": _call,
+    "aggregate": _aggregate,
+    "name": lambda b, span, name: e.Name(str(name), span=span),
+}
+"""What each rule of the grammar becomes, in its order: from the builder, the span and what the parts have become."""
 
 
 def _is_too_deep(expression: e.Expression) -> bool:

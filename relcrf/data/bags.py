@@ -35,22 +35,21 @@ class BagCoding(ColumnCoding):
             if not quiet:
                 self._missing_table(f"bag {entity.name}.{attribute.name}", *names)
             return None
-        thing = table.find(entity.name, entity.key)
-        value = table.find(*raw_bag_values(attribute))
-        if thing is None or value is None or thing == value:
+        columns = table.bag_columns(entity, attribute)
+        if columns is None:
             if len(table.columns) < 2:
                 if not quiet:
                     message = f"the table of the bag {entity.name}.{attribute.name} needs two columns"
                     hint = f"give it the columns {folded(entity.name)} and {folded(raw_bag_values(attribute)[1])}"
                     self.problems.append(Diagnostic("E218", message, DataPlace(table.place), hint))
                 return None
-            thing, value = table.columns[:2]
+            columns = table.columns[0], table.columns[1]
             if not quiet:
                 self.bound.notes.append(
-                    f"{table.place}: took '{thing}' for the {entity.name} and '{value}' for the value"
+                    f"{table.place}: took '{columns[0]}' for the {entity.name} and '{columns[1]}' for the value"
                 )
         count = table.column("count")
-        return table, thing, value, count if count != value else None
+        return table, *columns, count if count != columns[1] else None
 
     @staticmethod
     def _list_column(table: RawTable, entity: Entity, column: str) -> tuple[RawTable, str, str, str | None] | None:

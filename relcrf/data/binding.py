@@ -323,8 +323,7 @@ class _Binder(BagCoding):
     def _value_column(self, relation: s.RandomRelation, table: RawTable, *, quiet: bool = False) -> str | None:
         """The column with the values of a random relation's variables; None where each tuple that is listed holds."""
         arguments = self._argument_columns(relation, table, quiet=True)
-        named = (table.column(name) for name in raw_state_columns(relation))
-        found = next((c for c in named if c is not None and c not in arguments), None)
+        found = table.state_column(relation, arguments)
         rest = [c for c in table.columns if c not in arguments] if all(arguments) else []
         if found is None and not isinstance(relation.type, Bool) and len(rest) == 1:
             found = rest[0]

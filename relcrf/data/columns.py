@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -19,7 +18,7 @@ from relcrf.data.coding import (
     whole_number,
 )
 from relcrf.data.dataset import RawTable, quoted
-from relcrf.data.names import domain_table, entity_table
+from relcrf.data.names import domain_table, entity_table, vector_columns
 from relcrf.data.store import reading
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import AttributeDeclaration, OpenDomain, RangeDomain, folded
@@ -156,7 +155,7 @@ class ColumnCoding:
     @staticmethod
     def _wide_columns(name: str, columns: tuple[str, ...]) -> list[str]:
         """`pixels_0, pixels_1, ...` in the order of their numbers."""
-        numbered = [(re.fullmatch(rf"{re.escape(name)}_?(\d+)", c, flags=re.IGNORECASE), c) for c in columns]
+        numbered = [(vector_columns(name).fullmatch(c), c) for c in columns]
         return [c for _, c in sorted((int(m.group(1)), c) for m, c in numbered if m)]
 
     def _domain_value_join(self, what: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:

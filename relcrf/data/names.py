@@ -22,6 +22,21 @@ class NamedColumns:
         """Return the first of these columns that the table has."""
         return next(filter(None, map(self.column, names)), None)
 
+    def bag_columns(self, entity: Entity, attribute: AttributeDeclaration) -> tuple[str, str] | None:
+        """Return the columns of the entities and of the values of a bag; None where their names do not tell them."""
+        owner, value = self.find(entity.name, entity.key), self.find(*raw_bag_values(attribute))
+        return None if owner is None or value is None or owner == value else (owner, value)
+
+    def state_column(self, relation: RandomRelation, arguments: Collection[str | None]) -> str | None:
+        """Return the column with the values of a random relation, which is not one of its arguments."""
+        named = (self.column(name) for name in raw_state_columns(relation))
+        return next((column for column in named if column is not None and column not in arguments), None)
+
+
+def vector_columns(attribute: str) -> re.Pattern[str]:
+    """Return the pattern of the columns `pixels_0, pixels_1, ...` of a vector, which has their numbers."""
+    return re.compile(rf"{re.escape(attribute)}_?(\d+)", re.IGNORECASE)
+
 
 def raw_bag_tables(entity: Entity, attribute: AttributeDeclaration) -> tuple[str, ...]:
     """Return the names that the table of a bag may have."""

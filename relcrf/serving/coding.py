@@ -17,8 +17,6 @@ from relcrf.data.names import (
     entity_table,
     listed_table,
     raw_bag_tables,
-    raw_bag_values,
-    raw_state_columns,
     relation_table,
 )
 from relcrf.model import spec as s
@@ -202,10 +200,10 @@ class _Coder:
         table = next((self.request[name] for name in names if name in self.request), None)
         if table is None:
             raise NotPlain(f"no table of '{declared.name}'")
-        thing = table.find(entity.name, entity.key)
-        value = table.find(*raw_bag_values(declared))
-        if thing is None or value is None or thing == value:
+        columns = table.bag_columns(entity, declared)
+        if columns is None:
             raise NotPlain(f"columns of '{table.name}' are not named")
+        thing, value = columns
         vids = cells.codes(thing, table.columns[thing], self.keys[entity.name])
         codes = self._domain(kind.domain, value, table.columns[value])
         count = table.column("count")
@@ -275,7 +273,7 @@ class _Coder:
             self.out.closed.add(relation.name)
         arguments = self._arguments(relation, table)
         taken = [table.column(p.name) for p in relation.parameters]
-        column = next((c for c in map(table.column, raw_state_columns(relation)) if c and c not in taken), None)
+        column = table.state_column(relation, taken)
         if column is not None:
             state = self._attribute(table, s.AttributeDeclaration(column, relation.type, predicted=True))
         elif isinstance(relation.type, Bool):

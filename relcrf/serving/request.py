@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from relcrf.data.frame import Frame
-from relcrf.data.names import NamedColumns, raw_bag_tables, raw_bag_values, raw_state_columns
+from relcrf.data.names import NamedColumns, raw_bag_tables, raw_bag_values, raw_state_columns, vector_columns
 from relcrf.errors import DataError, DataPlace, Diagnostic, listing, suggestion
 from relcrf.model.spec import Entity, ModelSpec, folded
 from relcrf.model.types import Bag, Vector
@@ -128,7 +128,7 @@ def _of_entity(entity: Entity) -> ExpectedTable:
     for attribute in entity.attributes:
         columns.append(attribute.name)
         if isinstance(attribute.type, Vector):
-            columns.append(re.compile(rf"{re.escape(attribute.name)}_?(\d+)", re.IGNORECASE))
+            columns.append(vector_columns(attribute.name))
         if not isinstance(attribute.type, Bag):
             empty.append(attribute.name)
     return ExpectedTable(entity.name, tuple(columns), tuple(empty))

@@ -10,7 +10,7 @@ import relcrf
 PACKAGE = Path(relcrf.__file__).parent
 LAYERS = (
     ("printable",),
-    ("errors", "files", "plugins", "resources", "settings"),
+    ("errors", "files", "plain", "plugins", "resources", "settings"),
     ("execution",),
     ("columns",),
     ("model",),

@@ -51,19 +51,6 @@ class TrainingProtocol:
     budget: int = DEFAULT_BUDGET
     master: str | None = None
 
-    @classmethod
-    def of_plain(cls, facts: Mapping[str, Any]) -> TrainingProtocol:
-        split, master = facts["split"], facts["master"]
-        return cls(
-            None if split is None else str(split),
-            tuple(str(value) for value in facts["hold"]),
-            int(facts["calibrate"]),
-            int(facts["workers"]),
-            str(facts["memory"]),
-            int(facts["budget"]),
-            None if master is None else str(master),
-        )
-
 
 @dataclass(frozen=True)
 class Content:
@@ -92,13 +79,6 @@ class Provenance:
     def now(cls, identity: str, protocol: TrainingProtocol, bound: Bound) -> Provenance:
         """Of a run of this process."""
         return cls(identity, protocol, tables_of(bound), versions())
-
-    @classmethod
-    def of_plain(cls, facts: Mapping[str, Any]) -> Provenance:
-        protocol = TrainingProtocol.of_plain(facts["protocol"])
-        tables = {str(name): Content(int(t["rows"]), str(t["hash"])) for name, t in facts["tables"].items()}
-        versions = {str(name): str(text) for name, text in facts["versions"].items()}
-        return cls(str(facts["identity"]), protocol, tables, versions)
 
     def plain(self) -> dict[str, Any]:
         """As JSON has it."""

@@ -28,13 +28,13 @@ from relcrf.columns.growing import DAMAGED, open_column
 from relcrf.errors import DataError, DataPlace, Diagnostic, UsageError, listing
 from relcrf.files import locked, move_aside, put_in_place, remove_folder, remove_unfinished, write_array, write_text
 from relcrf.graph.weights import WeightBlock, WeightLayout
-from relcrf.grounding.blocks import TemplateInfo, whole_number_of
-from relcrf.grounding.keys import texts_of
+from relcrf.grounding.blocks import TemplateInfo
 from relcrf.language.check import require_valid
 from relcrf.language.parse import parse
 from relcrf.language.render import model_text
 from relcrf.learning.histogram import Histogram
 from relcrf.learning.moments import Moments
+from relcrf.plain import from_plain
 
 FORMAT = 1
 """Version of the folder's layout; a reader refuses a later one."""
@@ -214,13 +214,13 @@ def load(folder: Path) -> LearnedModel:
             message = f"the run folder '{folder}' has format {version}; this relcrf reads format {FORMAT}"
             raise DataError(Diagnostic("E335", message, hint="use the version of relcrf that wrote it, or train again"))
         _require_unchanged(folder)
-        (backend,) = texts_of([run["backend"]])
+        backend = from_plain(str, run["backend"])
         settings, summary, converged = dict(run["settings"]), dict(run["summary"]), bool(run["converged"])
     with _reading(folder, "dictionaries.json") as path:
         dictionaries = json.loads(path.read_text(encoding="utf-8"))
         meaning = _meaning(run, [dictionaries["keys"][template["name"]] for template in run["templates"]])
         gates = _meaning(run["gates"], dictionaries["gate_keys"]) if "gates" in run else None
-        vocabulary = {name: texts_of(values) for name, values in dictionaries["domains"].items()}
+        vocabulary = from_plain(Mapping[str, tuple[str, ...]], dictionaries["domains"])
         sizes = dict.fromkeys(("weights", *run["vectors"]), meaning.layout.size)
         if gates is not None:
             sizes["gates"] = gates.layout.size
@@ -282,7 +282,7 @@ def load_provenance(folder: Path) -> Provenance | None:
     """
     made_of = _manifest(folder).get("made_of")
     with _reading(folder, MANIFEST):
-        return None if made_of is None else Provenance.of_plain(made_of)
+        return None if made_of is None else from_plain(Provenance, made_of)
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -401,13 +401,9 @@ def _meaning(facts: Mapping[str, Any], keys: Sequence[Mapping[str, Any] | None])
     Raises:
         ValueError: where templates and blocks of weights are of different sizes. TypeError: where a size is no whole number.
     """
-    for block in facts["blocks"]:
-        for size in ("n_features", "n_patterns"):
-            whole_number_of(block[size])
-    layout = WeightLayout(tuple(WeightBlock(**block) for block in facts["blocks"]))
-    templates = tuple(
-        TemplateInfo.of_plain(template, own) for template, own in zip(facts["templates"], keys, strict=True)
-    )
+    layout = WeightLayout(from_plain(tuple[WeightBlock, ...], facts["blocks"]))
+    known = [{**template, "keys": own} for template, own in zip(facts["templates"], keys, strict=True)]
+    templates: tuple[TemplateInfo, ...] = from_plain(tuple[TemplateInfo, ...], known)
     for info, block in zip(templates, layout.blocks, strict=True):
         n_features = len(info.features) * (1 if info.keys is None else len(info.keys.values))
         if (n_features, len(info.patterns)) != (block.n_features, block.n_patterns):

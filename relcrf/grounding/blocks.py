@@ -18,7 +18,7 @@ from relcrf.graph.weights import WeightBlock
 from relcrf.grounding.collect import cases, collect
 from relcrf.grounding.engines.base import AbstractEngine
 from relcrf.grounding.groups import GrowingGroup, KeyPlaces, Rows
-from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionary_of, texts_of
+from relcrf.grounding.keys import CodedKeys, KeyDictionary, code_keys, dictionary_of
 from relcrf.grounding.lower import LoweredTemplate
 from relcrf.grounding.patterns import pattern_names, state_patterns
 from relcrf.grounding.repeated import Repeated
@@ -57,36 +57,10 @@ class TemplateInfo:
         names = {"name": self.name, "features": self.features, "patterns": self.patterns}
         return {**names, "bindings": self.bindings}
 
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Any], keys: Mapping[str, Any] | None) -> TemplateInfo:
-        """Return what `as_plain` returned it of, with keys in their plain form.
-
-        Raises:
-            TypeError: where a text or a number is something else.
-        """
-        return cls(
-            plain["name"],
-            texts_of(plain["features"]),
-            texts_of(plain["patterns"]),
-            None if keys is None else KeyDictionary.of_plain(keys),
-            whole_number_of(plain["bindings"]),
-        )
-
     def feature_name(self, feature: int) -> tuple[tuple[str, ...], str]:
         """The key and the spelling of a feature of the group's matrix."""
         key, d = divmod(feature, len(self.features))
         return (self.keys.values[key] if self.keys else ()), self.features[d]
-
-
-def whole_number_of(value: Any) -> int:
-    """Return a whole number that a file has.
-
-    Raises:
-        TypeError: where it is something else, such as a truth value.
-    """
-    if type(value) is not int:
-        raise TypeError(f"{value!r} instead of a whole number")
-    return value
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,23 +35,6 @@ class KeyDictionary:
     def as_plain(self) -> dict[str, Any]:
         """Return the keys as JSON has them."""
         return {"domain": self.domain, "values": self.values}
-
-    @classmethod
-    def of_plain(cls, plain: Mapping[str, Any]) -> KeyDictionary:
-        """Return the keys of what `as_plain` returned. For errors see `texts_of`."""
-        return cls(plain["domain"], tuple(map(texts_of, plain["values"])))
-
-
-def texts_of(values: Sequence[Any]) -> tuple[str, ...]:
-    """Return texts that a file has.
-
-    Raises:
-        TypeError: where one is something else.
-    """
-    for value in values:
-        if not isinstance(value, str):
-            raise TypeError(f"{value!r} instead of a text")
-    return tuple(values)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from relcrf.grounding.reads import tables_read
 from relcrf.grounding.variables import VariableBlock
 from relcrf.language.render import declaration
 from relcrf.model.spec import Gate, ModelSpec, Template
+from relcrf.plain import from_plain
 
 FORMAT = 3
 """Version of the folders' layout; another one is another name."""
@@ -172,13 +173,13 @@ def _read(folder: Path) -> GroundBlock:
     if path.is_symlink():
         raise ValueError("block.json is a link")
     facts = json.loads(path.read_text(encoding="utf-8"))
-    weights = WeightBlock(**facts["weights"])
+    weights: WeightBlock = from_plain(WeightBlock, facts["weights"])
     return GroundBlock(
         weights,
-        TemplateInfo.of_plain(facts["info"], facts["info"]["keys"]),
+        from_plain(TemplateInfo, facts["info"]),
         tuple(_group(folder, group, weights) for group in facts["groups"]),
-        tuple(facts["group_names"]),
-        facts["bindings"],
+        from_plain(tuple[str, ...], facts["group_names"]),
+        from_plain(Mapping[str, int], facts["bindings"]),
     )
 
 

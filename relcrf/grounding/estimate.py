@@ -18,21 +18,10 @@ import numpy as np
 from relcrf.data.dataset import quoted
 from relcrf.data.names import ARGUMENT
 from relcrf.errors import BudgetError, Diagnostic, Span
+from relcrf.grounding import plan as p
 from relcrf.grounding import sql
 from relcrf.grounding.degrees import EXACT, Degrees, arguments, product
 from relcrf.grounding.hubs import worst_hub
-from relcrf.grounding.plan import (
-    Column,
-    Compare,
-    Condition,
-    Plan,
-    Present,
-    Scan,
-    column_classes,
-    columns_in,
-    multiplying,
-    substituted,
-)
 from relcrf.model.nodes import walk
 
 DEFAULT_BUDGET = 100_000_000
@@ -55,13 +44,13 @@ class Size:
     rows: int
 
 
-def measure(degrees: Degrees, plan: Plan) -> Size:
+def measure(degrees: Degrees, plan: p.Plan) -> Size:
     """What can be told from the tables' degrees alone."""
     rows, is_exact = _rows(degrees, plan)
     return Size(rows, is_exact and not plan.is_distinct, rows)
 
 
-def count(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size) -> Size:
+def count(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: Size) -> Size:
     """The exact number of bindings, by the join itself."""
     if size.is_exact:
         return size
@@ -69,7 +58,7 @@ def count(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size) -> Size
     return Size(int(n), True, size.rows)
 
 
-def within(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size, budget: int) -> Size:
+def within(connection: duckdb.DuckDBPyConnection, plan: p.Plan, size: Size, budget: int) -> Size:
     """A size that is known to be within the budget or over it; the join runs only where degrees cannot tell, and no longer
     than until the budget is full.
     """
@@ -79,7 +68,7 @@ def within(connection: duckdb.DuckDBPyConnection, plan: Plan, size: Size, budget
     return replace(size, bindings=int(n), is_exact=int(n) <= budget)
 
 
-def require(degrees: Degrees, plan: Plan, budget: int, name: str, span: Span | None) -> Size:
+def require(degrees: Degrees, plan: p.Plan, budget: int, name: str, span: Span | None) -> Size:
     """The size of what is within the budget.
 
     Raises:
@@ -91,7 +80,7 @@ def require(degrees: Degrees, plan: Plan, budget: int, name: str, span: Span | N
     return size
 
 
-def over_budget(degrees: Degrees, plan: Plan, size: Size, budget: int, name: str, span: Span | None) -> Diagnostic:
+def over_budget(degrees: Degrees, plan: p.Plan, size: Size, budget: int, name: str, span: Span | None) -> Diagnostic:
     """What is said of a plan that is over the budget."""
     about = "" if size.is_exact else "up to " if size.bindings > PATIENCE * budget else "more than "
     shown = budget if about == "more than " else size.bindings
@@ -106,7 +95,7 @@ def over_budget(degrees: Degrees, plan: Plan, size: Size, budget: int, name: str
     return Diagnostic("E320", message, span, f"{hint}, or raise the budget with --budget", notes)
 
 
-def _rows(degrees: Degrees, plan: Plan) -> tuple[int, bool]:
+def _rows(degrees: Degrees, plan: p.Plan) -> tuple[int, bool]:
     """The number of rows of a plan, and whether it is exact; else it is a bound from above."""
     own, between = _divided(plan)
     simple = replace(plan, filters=tuple(own))
@@ -116,15 +105,15 @@ def _rows(degrees: Degrees, plan: Plan) -> tuple[int, bool]:
     if len(between) > 1 or not is_tree:
         return total, False
     (condition,) = between
-    if not isinstance(condition, Compare) or condition.operator not in ("!=", "<", ">"):
+    if not isinstance(condition, p.Compare) or condition.operator not in ("!=", "<", ">"):
         return total, False
     left, right = condition.left, condition.right
-    if not isinstance(left, Column) or not isinstance(right, Column):
+    if not isinstance(left, p.Column) or not isinstance(right, p.Column):
         return total, False
     is_symmetric = _is_symmetric(simple, left, right)
     # Without a value nothing is less or other than it, nor is anything equal to it.
     known = [
-        Present(column) for column in (left, right) if column.name != "vid" and not ARGUMENT.fullmatch(column.name)
+        p.Present(column) for column in (left, right) if column.name != "vid" and not ARGUMENT.fullmatch(column.name)
     ]
     if known:
         simple = replace(simple, filters=(*simple.filters, *known))
@@ -138,47 +127,47 @@ def _rows(degrees: Degrees, plan: Plan) -> tuple[int, bool]:
     return (apart // 2, True) if is_symmetric else (apart, False)
 
 
-def _divided(plan: Plan) -> tuple[list[Condition], list[Condition]]:
+def _divided(plan: p.Plan) -> tuple[list[p.Condition], list[p.Condition]]:
     """The conditions that speak of one scan, and those of several or with a plan inside."""
-    own: list[Condition] = []
-    between: list[Condition] = []
+    own: list[p.Condition] = []
+    between: list[p.Condition] = []
     for condition in plan.filters:
-        aliases = {c.alias for c in columns_in(condition)}
-        has_plan = any(isinstance(node, Plan) for node in walk(condition))
+        aliases = {c.alias for c in p.columns_in(condition)}
+        has_plan = any(isinstance(node, p.Plan) for node in walk(condition))
         (own if len(aliases) == 1 and not has_plan else between).append(condition)
     return own, between
 
 
-def _is_symmetric(plan: Plan, left: Column, right: Column) -> bool:
+def _is_symmetric(plan: p.Plan, left: p.Column, right: p.Column) -> bool:
     """Whether two columns can change places without changing the join."""
     tables = {s.alias: s.table for s in plan.scans}
     if plan.filters or left.name != right.name or tables[left.alias] != tables[right.alias]:
         return False
     swap = {left.alias: right.alias, right.alias: left.alias}
 
-    def swapped(column: Column) -> Column:
+    def swapped(column: p.Column) -> p.Column:
         return replace(column, alias=swap.get(column.alias, column.alias))
 
-    classes = {frozenset(members) for members in column_classes(plan)}
+    classes = {frozenset(members) for members in p.column_classes(plan)}
     return classes == {frozenset(swapped(c) for c in members) for members in classes}
 
 
-def _one_tuple(degrees: Degrees, plan: Plan, kept: str, other: str) -> Plan:
+def _one_tuple(degrees: Degrees, plan: p.Plan, kept: str, other: str) -> p.Plan:
     """The plan without a scan that has the same tuple of a relation as another: a relation has each tuple once."""
     tables = {s.alias: s.table for s in plan.scans}
     names = arguments(degrees.bound.connection, tables[kept])
-    classes = column_classes(plan)
-    are_same = all(any({Column(kept, n), Column(other, n)} <= members for members in classes) for n in names)
+    classes = p.column_classes(plan)
+    are_same = all(any({p.Column(kept, n), p.Column(other, n)} <= members for members in classes) for n in names)
     if kept == other or not names or tables[kept] != tables[other] or not are_same:
         return plan
     columns = {c: replace(c, alias=kept) for members in classes for c in members if c.alias == other}
-    columns |= {c: replace(c, alias=kept) for f in plan.filters for c in columns_in(f) if c.alias == other}
-    equalities = substituted(plan.equalities, columns)
+    columns |= {c: replace(c, alias=kept) for f in plan.filters for c in p.columns_in(f) if c.alias == other}
+    equalities = p.substituted(plan.equalities, columns)
     return replace(
         plan,
         scans=tuple(s for s in plan.scans if s.alias != other),
         equalities=tuple((a, b) for a, b in equalities if a != b),
-        filters=substituted(plan.filters, columns),
+        filters=p.substituted(plan.filters, columns),
     )
 
 
@@ -192,19 +181,19 @@ class _JoinTree:
         conditions: on each scan.
     """
 
-    scans: dict[str, Scan]
-    ties: dict[str, tuple[str, list[tuple[Column, Column]]]]
-    conditions: dict[str, list[Condition]]
+    scans: dict[str, p.Scan]
+    ties: dict[str, tuple[str, list[tuple[p.Column, p.Column]]]]
+    conditions: dict[str, list[p.Condition]]
 
-    def below(self, alias: str) -> list[tuple[str, list[tuple[Column, Column]]]]:
+    def below(self, alias: str) -> list[tuple[str, list[tuple[p.Column, p.Column]]]]:
         """Return the scans right below one, with their pairs of equal columns."""
         return [(child, pairs) for child, (parent, pairs) in self.ties.items() if parent == alias]
 
 
-def _trees(plan: Plan) -> list[_JoinTree]:
+def _trees(plan: p.Plan) -> list[_JoinTree]:
     """Return a join tree for each group of scans that equalities connect; a scan is below the one it shares most with."""
-    classes = column_classes(plan)
-    scans = {scan.alias: scan for scan in multiplying(plan)}
+    classes = p.column_classes(plan)
+    scans = {scan.alias: scan for scan in p.multiplying(plan)}
     left, trees = list(scans), []
     while left:
         order, ties = [left.pop(0)], {}
@@ -214,12 +203,12 @@ def _trees(plan: Plan) -> list[_JoinTree]:
             ties[alias] = parent, shared[parent]
             order.append(alias)
             left.remove(alias)
-        conditions = {a: [f for f in plan.filters if a in {c.alias for c in columns_in(f)}] for a in order}
+        conditions = {a: [f for f in plan.filters if a in {c.alias for c in p.columns_in(f)}] for a in order}
         trees.append(_JoinTree({alias: scans[alias] for alias in order}, ties, conditions))
     return trees
 
 
-def _shared(classes: Sequence[Set[Column]], alias: str, other: str) -> list[tuple[Column, Column]]:
+def _shared(classes: Sequence[Set[p.Column]], alias: str, other: str) -> list[tuple[p.Column, p.Column]]:
     """Return pairs of equal columns of two scans."""
     pairs = []
     for members in classes:
@@ -229,11 +218,11 @@ def _shared(classes: Sequence[Set[Column]], alias: str, other: str) -> list[tupl
     return pairs
 
 
-def _is_tree(plan: Plan) -> bool:
+def _is_tree(plan: p.Plan) -> bool:
     """Return True if the join trees use every equality of the plan."""
-    joined = {scan.alias for scan in multiplying(plan)}
+    joined = {scan.alias for scan in p.multiplying(plan)}
     needed = 0
-    for members in column_classes(plan):
+    for members in p.column_classes(plan):
         aliases = [column.alias for column in members if column.alias in joined]
         if len(set(aliases)) != len(aliases):
             return False
@@ -241,7 +230,7 @@ def _is_tree(plan: Plan) -> bool:
     return needed == sum(len(pairs) for tree in _trees(plan) for _, pairs in tree.ties.values())
 
 
-def _tree_rows(degrees: Degrees, plan: Plan) -> int:
+def _tree_rows(degrees: Degrees, plan: p.Plan) -> int:
     """Return a number of rows that the join cannot exceed: exact where its equalities are a tree."""
     return math.prod(_rows_of_tree(degrees, tree) for tree in _trees(plan))
 
@@ -252,8 +241,8 @@ def _rows_of_tree(degrees: Degrees, tree: _JoinTree) -> int:
     is_plain = all(len(pairs) == 1 for _, pairs in tree.ties.values())
     if is_plain and all(degrees.is_coded(tree.scans[c.alias].table, c.name) for c in columns):
 
-        def rows(alias: str, key: Column | None) -> np.ndarray:
-            hanging: dict[Column, np.ndarray] = {}
+        def rows(alias: str, key: p.Column | None) -> np.ndarray:
+            hanging: dict[p.Column, np.ndarray] = {}
             for child, ((mine, theirs),) in tree.below(alias):
                 vector = rows(child, mine)
                 hanging[theirs] = product(hanging[theirs], vector) if theirs in hanging else vector
@@ -267,7 +256,7 @@ def _rows_of_tree(degrees: Degrees, tree: _JoinTree) -> int:
 
 
 def _bound_sql(tree: _JoinTree) -> str:
-    def rows(alias: str, keys: list[Column]) -> str:
+    def rows(alias: str, keys: list[p.Column]) -> str:
         """Return SQL of the rows of the subtree under a scan, for each value of the columns that it shares with its parent."""
         joins, product = "", "1::HUGEINT"
         for child, pairs in tree.below(alias):

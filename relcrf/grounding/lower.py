@@ -7,24 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from relcrf.data.names import attribute_column, bag_table, domain_table, foreign_function, relation_table, sort_table
-from relcrf.grounding.plan import (
-    Call,
-    Column,
-    Combine,
-    Compare,
-    Component,
-    Condition,
-    Constant,
-    Decided,
-    Exists,
-    Figure,
-    Holds,
-    Looked,
-    Plan,
-    Present,
-    Scan,
-    Term,
-)
+from relcrf.grounding import plan as p
 from relcrf.grounding.rewrite import simplified
 from relcrf.language.render import expression
 from relcrf.model import expressions as e
@@ -84,7 +67,7 @@ class LoweredTemplate:
 
     template: Template
     scope: Scope
-    plan: Plan
+    plan: p.Plan
     variables: tuple[str, ...]
     terms: tuple[e.Attribute | e.Atom, ...]
     evidence: tuple[tuple[e.Expression, str], ...]
@@ -104,7 +87,7 @@ class LoweredTemplate:
         return tuple(self.scope.type_of(term) for term in self.terms)
 
 
-def lower_derived(derived: Derived, facts: Facts) -> list[Plan]:
+def lower_derived(derived: Derived, facts: Facts) -> list[p.Plan]:
     """The plans of a derived relation, one for each case of an `or`; it is the union of their distinct bindings."""
     assert not isinstance(derived.definition, Nearest)
     scope = Scope(facts.spec, derived.parameters, derived.definition)
@@ -114,7 +97,7 @@ def lower_derived(derived: Derived, facts: Facts) -> list[Plan]:
     ]
 
 
-def lower_random(relation: RandomRelation, facts: Facts) -> Plan:
+def lower_random(relation: RandomRelation, facts: Facts) -> p.Plan:
     """The plan of the tuples that a random relation admits."""
     scope = Scope(facts.spec, relation.parameters, relation.where)
     lowering = _Lowering(facts, relation.parameters, relation.where, scope)
@@ -131,19 +114,19 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
     terms = scope_terms(template.over, scope)
     atoms = tuple(term for term in terms if isinstance(term, e.Atom))
     lowering = _Lowering(facts, template.parameters, template.where, scope, demanded=atoms)
-    outputs: list[tuple[str, Term, str]] = []
+    outputs: list[tuple[str, p.Term, str]] = []
     variables = []
     for place, item in enumerate(terms):
         variables.append(f"v{place}")
         column = (
-            Column(lowering.scan_atom(item), "vid") if isinstance(item, e.Atom) else lowering.column_of(item.binder)
+            p.Column(lowering.scan_atom(item), "vid") if isinstance(item, e.Atom) else lowering.column_of(item.binder)
         )
         outputs.append((f"v{place}", column, "integer"))
     evidence = []
     for k, part in enumerate(() if is_table(template.over, scope) else evidence_of(template.over[0], scope)):
         evidence.append((part, f"e{k}"))
         is_truth = isinstance(scope.type_of(part), Bool) and not isinstance(part, e.Attribute | e.TupleAttribute)
-        outputs.append((f"e{k}", Decided(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
+        outputs.append((f"e{k}", p.Decided(lowering.condition(part)) if is_truth else lowering.term(part), "integer"))
     keys = []
     bag = _only_bag(template.by, scope)
     for k, key in enumerate(template.per):
@@ -154,14 +137,14 @@ def lower_template(template: Template, facts: Facts, gate: Gate | None = None) -
         outputs.append((f"k{k}", term, "integer" if is_coded else "bigint" if isinstance(kind, Integer) else "text"))
         if isinstance(key, e.Attribute | e.TupleAttribute):
             # A binding whose key is missing has no weight, and so no factor.
-            lowering.filters.append(Present(term))
+            lowering.filters.append(p.Present(term))
     features, names, values = _features(lowering, () if bag is not None else template.by, "f")
     outputs += values
     if bag is not None:
         alias = lowering.scan_bag(bag)
         keys.append(KeyColumn("k0", DomainType(lowering.domain_of(bag))))
-        outputs.append(("k0", Column(alias, "code"), "integer"))
-        outputs.append(("f0", Column(alias, "count"), "double"))
+        outputs.append(("k0", p.Column(alias, "code"), "integer"))
+        outputs.append(("f0", p.Column(alias, "count"), "double"))
         features, names = ("f0",), (expression(bag),)
     lowered_gate = None
     if gate is not None:
@@ -191,14 +174,14 @@ def _only_bag(by: tuple[e.Expression, ...], scope: Scope) -> e.Attribute | None:
 
 def _features(
     lowering: _Lowering, by: tuple[e.Expression, ...], prefix: str
-) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, Term, str]]]:
+) -> tuple[tuple[str, ...], tuple[str, ...], list[tuple[str, p.Term, str]]]:
     """The numbers in `by`: their outputs, none for the constant 1; how each is spelt; and the outputs with their terms."""
     found = [] if _is_constant_one(by) else [part for feature in by for part in lowering.feature(feature)]
     outputs = [(f"{prefix}{k}", value, "double") for k, (_, value) in enumerate(found)]
     return tuple(name for name, _, _ in outputs), tuple(spelt for spelt, _ in found), outputs
 
 
-def _lowered_gate(lowering: _Lowering, gate: Gate) -> tuple[LoweredGate, list[tuple[str, Term, str]]]:
+def _lowered_gate(lowering: _Lowering, gate: Gate) -> tuple[LoweredGate, list[tuple[str, p.Term, str]]]:
     """Return a gate and the outputs with their terms."""
     bag = _only_bag(gate.by, lowering.scope)
     if bag is not None:
@@ -232,10 +215,10 @@ class _Lowering:
     where: e.Expression | None
     scope: Scope
     demanded: tuple[e.Atom, ...] = ()
-    scans: list[Scan] = field(default_factory=list)
-    equalities: list[tuple[Column, Column]] = field(default_factory=list)
-    filters: list[Condition] = field(default_factory=list)
-    columns: dict[str, Column] = field(default_factory=dict)
+    scans: list[p.Scan] = field(default_factory=list)
+    equalities: list[tuple[p.Column, p.Column]] = field(default_factory=list)
+    filters: list[p.Condition] = field(default_factory=list)
+    columns: dict[str, p.Column] = field(default_factory=dict)
     """Where each name's vid or code stands."""
     lookups: dict[str, str] = field(default_factory=dict)
     """The alias of the entity table of each name whose attributes are read."""
@@ -256,7 +239,7 @@ class _Lowering:
         for parameter in self.parameters:
             self.column_of(parameter.name)
         # A name of several conjuncts is one thing in all of them, in whatever order they stand.
-        plain = [e.names_in(p) for p in parts if not isinstance(p, e.Not | e.Aggregate)]
+        plain = [e.names_in(part) for part in parts if not isinstance(part, e.Not | e.Aggregate)]
         for name in self.scope.own:
             if self._known(name) is None and sum(name in names for names in plain) > 1:
                 self.column_of(name)
@@ -268,27 +251,27 @@ class _Lowering:
     def has_existentials(self) -> bool:
         return len(self.scope.sorts) > len(self.scope.binders)
 
-    def finish(self, outputs: tuple[tuple[str, Term, str], ...], *, is_distinct: bool) -> Plan:
-        bindings = tuple((p.name, self.column_of(p.name)) for p in self.parameters)
-        plan = Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs)
+    def finish(self, outputs: tuple[tuple[str, p.Term, str], ...], *, is_distinct: bool) -> p.Plan:
+        bindings = tuple((each.name, self.column_of(each.name)) for each in self.parameters)
+        plan = p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters), bindings, is_distinct, outputs)
         return simplified(plan)
 
     # Names and scans
 
-    def _known(self, name: str) -> Column | None:
+    def _known(self, name: str) -> p.Column | None:
         """Where a name stands already, here or in a plan around this one."""
         if name in self.columns:
             return self.columns[name]
         return self.outer._known(name) if self.outer else None
 
-    def column_of(self, name: str) -> Column:
+    def column_of(self, name: str) -> p.Column:
         """Where a name's vid or code stands; one that nothing has bound yet is any thing or value."""
         known = self._known(name)
         if known is None:
             self._lookup(name)
         return known or self.columns[name]
 
-    def _bind(self, name: str, column: Column) -> None:
+    def _bind(self, name: str, column: p.Column) -> None:
         known = self._known(name)
         if known is None:
             self.columns[name] = column
@@ -297,7 +280,7 @@ class _Lowering:
 
     def _scan(self, table: str, *, is_lookup: bool = False) -> str:
         alias = f"{self.prefix}t{len(self.scans)}"
-        self.scans.append(Scan(table, alias, is_lookup))
+        self.scans.append(p.Scan(table, alias, is_lookup))
         return alias
 
     def _lookup(self, name: str) -> str:
@@ -307,7 +290,7 @@ class _Lowering:
         table, number, _ = sort_table(self.facts.spec, self.scope.sorts[name])
         alias = self._scan(table, is_lookup=self._known(name) is not None)
         self.lookups[name] = alias
-        self._bind(name, Column(alias, number))
+        self._bind(name, p.Column(alias, number))
         return alias
 
     def scan_atom(self, atom: e.Atom) -> str:
@@ -318,20 +301,20 @@ class _Lowering:
         relation = self.facts.spec.relation(atom.relation)
         assert relation is not None
         for k, (argument, parameter) in enumerate(zip(atom.arguments, relation.parameters, strict=True)):
-            self._join(argument, parameter.sort, Column(alias, f"a{k}"))
+            self._join(argument, parameter.sort, p.Column(alias, f"a{k}"))
         return alias
 
-    def _join(self, argument: e.Expression, sort: str, column: Column) -> None:
+    def _join(self, argument: e.Expression, sort: str, column: p.Column) -> None:
         """An argument is the same as a column: a name is bound to it, a constant compared."""
         if isinstance(argument, e.Name) and argument.name in self.scope.sorts:
             self._bind(argument.name, column)
         elif isinstance(argument, e.Attribute | e.TupleAttribute):
-            self.filters.append(Compare("==", column, self.term(argument)))
+            self.filters.append(p.Compare("==", column, self.term(argument)))
         else:
-            self.filters.append(Compare("==", column, self._code(argument, sort)))
+            self.filters.append(p.Compare("==", column, self._code(argument, sort)))
 
     def _scan_member(self, member: e.Member) -> None:
-        self._join(member.element, self.domain_of(member.bag), Column(self.scan_bag(member.bag), "code"))
+        self._join(member.element, self.domain_of(member.bag), p.Column(self.scan_bag(member.bag), "code"))
 
     def domain_of(self, bag: e.Attribute) -> str:
         """Return the domain of a bag's values."""
@@ -342,16 +325,16 @@ class _Lowering:
     def scan_bag(self, bag: e.Attribute) -> str:
         """Joins a bag: one row for each of its values."""
         alias = self._scan(bag_table(self.scope.sorts[bag.binder], bag.attribute))
-        self._bind(bag.binder, Column(alias, "vid"))
+        self._bind(bag.binder, p.Column(alias, "vid"))
         return alias
 
-    def _code(self, constant: e.Expression, domain: str) -> Constant:
+    def _code(self, constant: e.Expression, domain: str) -> p.Constant:
         value = self.scope.constant(constant, domain)
         values = self.facts.domains[domain]
         # A value that the data does not have equals nothing; no code is negative.
-        return Constant(values.index(value) if value in values else -1)
+        return p.Constant(values.index(value) if value in values else -1)
 
-    def _is_joined(self, columns: tuple[Column, ...]) -> bool:
+    def _is_joined(self, columns: tuple[p.Column, ...]) -> bool:
         """Whether the scans of some columns are joined to each other, so that their combinations are few."""
         reached = {columns[0].alias}
         size = 0
@@ -367,42 +350,42 @@ class _Lowering:
     def _condition_or_join(self, part: e.Expression) -> None:
         if isinstance(part, e.Comparison) and part.operator == "==" and not self._is_equivalence(part):
             sides = (self.operand(part.left, part.right), self.operand(part.right, part.left))
-            if isinstance(sides[0], Column) and isinstance(sides[1], Column):
+            if isinstance(sides[0], p.Column) and isinstance(sides[1], p.Column):
                 self.equalities.append((sides[0], sides[1]))
                 return
         self.filters.append(self.condition(part))
 
-    def condition(self, node: e.Expression) -> Condition:
+    def condition(self, node: e.Expression) -> p.Condition:
         """A condition; atoms that may or may not hold become EXISTS."""
         match node:
             case e.Connective("=>", left, right):
-                return Combine("or", (Combine("not", (self.condition(left),)), self.condition(right)))
+                return p.Combine("or", (p.Combine("not", (self.condition(left),)), self.condition(right)))
             case e.Connective("<=>", left, right):
                 return self._equivalence(left, right)
             case e.Connective("and") if self._unbound(node):
                 # One thing must fulfil the whole conjunction, so that it becomes one EXISTS and not several.
                 return self._exists(node)
             case e.Connective(operator, left, right):
-                return Combine(operator, (self.condition(left), self.condition(right)))
+                return p.Combine(operator, (self.condition(left), self.condition(right)))
             case e.Not(operand):
-                return Combine("not", (self.condition(operand),))
+                return p.Combine("not", (self.condition(operand),))
             case e.Atom() | e.Member():
                 return self._exists(node)
             case e.Comparison(operator, left, right):
                 if self._is_equivalence(node):
                     equal = self._equivalence(left, right)
-                    return equal if operator == "==" else Combine("not", (equal,))
+                    return equal if operator == "==" else p.Combine("not", (equal,))
                 if operator not in ("==", "!=") and (domain := self._open_domain(node)):
-                    return Compare(operator, self._text(left, domain), self._text(right, domain))
-                return Compare(operator, self.operand(left, right), self.operand(right, left))
+                    return p.Compare(operator, self._text(left, domain), self._text(right, domain))
+                return p.Compare(operator, self.operand(left, right), self.operand(right, left))
             case e.Aggregate("exists"):
-                return Exists(self._inside(node).subplan())
-        return Holds(self.term(node))
+                return p.Exists(self._inside(node).subplan())
+        return p.Holds(self.term(node))
 
-    def _equivalence(self, left: e.Expression, right: e.Expression) -> Condition:
-        both = Combine("and", (self.condition(left), self.condition(right)))
-        neither = Combine("not", (Combine("or", (self.condition(left), self.condition(right))),))
-        return Combine("or", (both, neither))
+    def _equivalence(self, left: e.Expression, right: e.Expression) -> p.Condition:
+        both = p.Combine("and", (self.condition(left), self.condition(right)))
+        neither = p.Combine("not", (p.Combine("or", (self.condition(left), self.condition(right))),))
+        return p.Combine("or", (both, neither))
 
     def _open_domain(self, node: e.Comparison) -> str | None:
         """The open domain whose values a comparison orders."""
@@ -411,12 +394,12 @@ class _Lowering:
                 return kind.domain
         return None
 
-    def _text(self, node: e.Expression, domain: str) -> Term:
+    def _text(self, node: e.Expression, domain: str) -> p.Term:
         """A value of an open domain as text: its codes grow with the data, and are no order."""
         constant = self.scope.constant(node, domain) if not isinstance(node, e.Name) else None
         if constant is not None:
-            return Constant(constant)
-        return Looked(domain_table(domain), "value", "code", self.term(node))
+            return p.Constant(constant)
+        return p.Looked(domain_table(domain), "value", "code", self.term(node))
 
     def _inside(self, node: e.Aggregate) -> _Lowering:
         """The plan inside an aggregate, on the rows of this one."""
@@ -432,9 +415,9 @@ class _Lowering:
     def _prefix(self) -> str:
         return f"{self.prefix}e{len(self.filters)}_{len(self.scans)}_"
 
-    def subplan(self) -> Plan:
+    def subplan(self) -> p.Plan:
         """What is inside an EXISTS or a figure."""
-        return Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
+        return p.Plan(tuple(self.scans), tuple(self.equalities), tuple(self.filters))
 
     def _is_equivalence(self, node: e.Comparison) -> bool:
         """Whether a comparison is of truth values, one of which has to be computed by a condition."""
@@ -447,13 +430,13 @@ class _Lowering:
         names = (e.names_in(node) & set(self.scope.sorts)) - set(self.scope.binders)
         return {name for name in names if self._known(name) is None}
 
-    def _exists(self, node: e.Expression) -> Condition:
+    def _exists(self, node: e.Expression) -> p.Condition:
         for name in sorted(e.names_in(node) & set(self.scope.binders)):
             self.column_of(name)
         inner = _Lowering(self.facts, (), node, self.scope, outer=self, prefix=self._prefix())
-        return Exists(inner.subplan())
+        return p.Exists(inner.subplan())
 
-    def operand(self, node: e.Expression, other: e.Expression) -> Term:
+    def operand(self, node: e.Expression, other: e.Expression) -> p.Term:
         """A side of a comparison; a constant is read as a value of the other side's type."""
         is_binder = isinstance(node, e.Name) and node.name in self.scope.sorts
         if not is_binder and isinstance(node, e.Name | e.Number | e.Text | e.Negative):
@@ -461,57 +444,57 @@ class _Lowering:
             if isinstance(kind, DomainType) and self.scope.constant(node, kind.domain) is not None:
                 return self._code(node, kind.domain)
             if isinstance(kind, Date):
-                return Call("date", (self.term(node),))
+                return p.Call("date", (self.term(node),))
         term, kind = self.term(node), self.scope.type_of(node)
         # A range's code is its distance from the lowest value: against other numbers it becomes the value itself.
         is_code = isinstance(kind, DomainType) and self.scope.type_of(other, kind) == kind
         return term if is_code else self._range_value(term, kind)
 
-    def _range_value(self, term: Term, kind: ValueType) -> Term:
+    def _range_value(self, term: p.Term, kind: ValueType) -> p.Term:
         domain = self.facts.spec.domain(kind.domain) if isinstance(kind, DomainType) else None
         low = getattr(domain, "low", 0)
-        return Call("+", (term, Constant(low))) if low else term
+        return p.Call("+", (term, p.Constant(low))) if low else term
 
     # Terms
 
-    def term(self, node: e.Expression) -> Term:
+    def term(self, node: e.Expression) -> p.Term:
         """A term as stored: things as vids, values of domains as codes."""
         match node:
             case e.Name(name):
                 return self.column_of(name)
             case e.Number(value) | e.Text(value) | e.Truth(value):
-                return Constant(value)
+                return p.Constant(value)
             case e.Attribute(binder, attribute):
-                return Column(self._lookup(binder), attribute_column(attribute))
+                return p.Column(self._lookup(binder), attribute_column(attribute))
             case e.TupleAttribute(atom, attribute):
-                return Column(self.scan_atom(atom), attribute_column(attribute))
+                return p.Column(self.scan_atom(atom), attribute_column(attribute))
             case e.Negative(operand):
-                return Call("negative", (self.number(operand),))
+                return p.Call("negative", (self.number(operand),))
             case e.Arithmetic(operator, left, right):
-                return Call(operator, (self.number(left), self.number(right)))
+                return p.Call(operator, (self.number(left), self.number(right)))
             case e.Function(name, arguments):
                 called = foreign_function(name) if foreign(name) else name
-                return Call(called, tuple(self.number(a) for a in arguments))
+                return p.Call(called, tuple(self.number(a) for a in arguments))
             case e.Aggregate(function, terms, _):
                 inner = self._inside(node)
                 bound = (inner.columns[name] for name in inner.scope.own if name in inner.columns)
                 figures = tuple(inner.number(t) for t in terms) or tuple(bound)
                 keys = tuple(dict.fromkeys(self.columns[n] for n in sorted(e.names_in(node)) if n in self.columns))
                 if len(keys) > 1 and self.outer is None and self._is_joined(keys):
-                    base = Plan(tuple(self.scans), tuple(self.equalities))
-                    return Figure(function, figures, inner.subplan(), keys, base)
-                return Figure(function, figures, inner.subplan())
+                    base = p.Plan(tuple(self.scans), tuple(self.equalities))
+                    return p.Figure(function, figures, inner.subplan(), keys, base)
+                return p.Figure(function, figures, inner.subplan())
         raise AssertionError(f"the checker lets no {type(node).__name__} stand as a term")
 
-    def number(self, node: e.Expression) -> Term:
+    def number(self, node: e.Expression) -> p.Term:
         """A term as a number: ranges by value, all else as stored."""
         return self._range_value(self.term(node), self.scope.type_of(node))
 
-    def feature(self, node: e.Expression) -> list[tuple[str, Term]]:
+    def feature(self, node: e.Expression) -> list[tuple[str, p.Term]]:
         """The columns of one item of `by`, each with its name."""
         kind = self.scope.type_of(node)
         if isinstance(kind, Vector) and isinstance(node, e.Attribute):
             length = self.facts.vector_lengths[self.scope.sorts[node.binder], node.attribute]
             vector = self.term(node)
-            return [(f"{expression(node)}[{d}]", Component(vector, d)) for d in range(length)]
+            return [(f"{expression(node)}[{d}]", p.Component(vector, d)) for d in range(length)]
         return [(expression(node), self.number(node))]

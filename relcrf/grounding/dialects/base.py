@@ -11,24 +11,7 @@ from sqlglot import exp
 
 from relcrf.data.names import FOREIGN
 from relcrf.errors import Diagnostic, UsageError
-from relcrf.grounding.plan import (
-    Call,
-    Column,
-    Combine,
-    Compare,
-    Component,
-    Condition,
-    Constant,
-    Decided,
-    Exists,
-    Figure,
-    Holds,
-    Looked,
-    Plan,
-    Present,
-    Scan,
-    Term,
-)
+from relcrf.grounding import plan as p
 
 TYPES = {"integer": "INTEGER", "bigint": "BIGINT", "double": "DOUBLE", "text": "VARCHAR"}
 """SQLGlot's name of each type of an output."""
@@ -56,7 +39,7 @@ class AbstractDialect(ABC):
     calls: ClassVar[Mapping[str, Printed]]
     lacking: ClassVar[frozenset[str]] = frozenset()
 
-    def block(self, plan: Plan) -> Block:
+    def block(self, plan: p.Plan) -> Block:
         """A SELECT of a plan in the making."""
         return Block(self, plan)
 
@@ -64,7 +47,7 @@ class AbstractDialect(ABC):
         """A statement as SQL; the statement is used up."""
         return select.sql(dialect=self.writer, copy=False)
 
-    def rows(self, plan: Plan) -> str:
+    def rows(self, plan: p.Plan) -> str:
         """All outputs of all bindings, nothing missing: missing evidence becomes -1 and a feature 0."""
         block = self.block(plan)
         values = [
@@ -120,7 +103,7 @@ class Block:
     """
 
     dialect: AbstractDialect
-    plan: Plan
+    plan: p.Plan
     sources: tuple[exp.Expr, ...] = field(default=())
 
     def select(self, columns: Sequence[exp.Expr]) -> exp.Select:
@@ -136,70 +119,70 @@ class Block:
         """The columns that tell bindings apart."""
         return [column(c).as_(f"b{k}", quoted=True) for k, (_, c) in enumerate(self.plan.bindings)]
 
-    def condition(self, node: Condition) -> exp.Expr:
+    def condition(self, node: p.Condition) -> exp.Expr:
         """A condition; conditions under `not` are made two-valued first, since a missing value makes them not hold."""
         match node:
-            case Compare(operator, left, right):
+            case p.Compare(operator, left, right):
                 return _COMPARISONS[operator](this=self.term(left), expression=self.term(right))
-            case Holds(inner):
+            case p.Holds(inner):
                 return self.term(inner)
-            case Present(inner):
+            case p.Present(inner):
                 return present(self.term(inner))
-            case Combine("not", (part,)):
+            case p.Combine("not", (part,)):
                 return exp.Not(this=exp.Paren(this=self._decided(part)))
-            case Combine("or", parts):
-                return exp.Paren(this=exp.or_(*(self.condition(p) for p in parts)))
-            case Combine(_, parts):
-                return exp.Paren(this=exp.and_(*(self.condition(p) for p in parts)))
-            case Exists(plan):
+            case p.Combine("or", parts):
+                return exp.Paren(this=exp.or_(*(self.condition(part) for part in parts)))
+            case p.Combine(_, parts):
+                return exp.Paren(this=exp.and_(*(self.condition(part) for part in parts)))
+            case p.Exists(plan):
                 return self.exists(plan)
         raise AssertionError(f"{node} is no condition")
 
-    def _decided(self, node: Condition) -> exp.Expr:
+    def _decided(self, node: p.Condition) -> exp.Expr:
         """A condition as true or false, never missing."""
         return exp.Coalesce(this=exp.Paren(this=self.condition(node)), expressions=[exp.false()])
 
-    def term(self, node: Term) -> exp.Expr:
+    def term(self, node: p.Term) -> exp.Expr:
         """A term."""
         match node:
-            case Column():
+            case p.Column():
                 return column(node)
-            case Constant(bool() as truth):
+            case p.Constant(bool() as truth):
                 return exp.true() if truth else exp.false()
-            case Constant(str() as text):
+            case p.Constant(str() as text):
                 return self.dialect.string(text)
-            case Constant(int() | float() as value):
+            case p.Constant(int() | float() as value):
                 return number(value)
-            case Component(vector, index):
+            case p.Component(vector, index):
                 return self.dialect.component(self.term(vector), index)
-            case Call(name, arguments):
+            case p.Call(name, arguments):
                 return self.dialect.call(name, [self.term(a) for a in arguments])
-            case Looked():
+            case p.Looked():
                 return self.looked(node)
-            case Decided(decided):
+            case p.Decided(decided):
                 return exp.cast(self._decided(decided), "INTEGER")
-            case Figure():
+            case p.Figure():
                 figure = self.figure(node)
                 is_total = node.function in ("count", "sum")
                 return exp.Coalesce(this=figure, expressions=[number(0)]) if is_total else figure
         raise AssertionError(f"{node} is no term")
 
-    def exists(self, plan: Plan) -> exp.Expr:
+    def exists(self, plan: p.Plan) -> exp.Expr:
         """Whether a plan inside this one has a row."""
         return exp.Exists(this=self.dialect.block(plan).select([exp.Literal.number(1).as_("one")]))
 
-    def looked(self, node: Looked) -> exp.Expr:
+    def looked(self, node: p.Looked) -> exp.Expr:
         """A column of another table, by the value of a column."""
         same = exp.EQ(this=exp.column(node.where, table="looked", quoted=True), expression=self.term(node.equals))
-        source = table(Scan(node.table, "looked"))
+        source = table(p.Scan(node.table, "looked"))
         return exp.select(exp.column(node.column, table="looked", quoted=True)).from_(source).where(same).subquery()
 
-    def figure(self, node: Figure) -> exp.Expr:
+    def figure(self, node: p.Figure) -> exp.Expr:
         """A figure of a plan inside this one; missing where there is nothing."""
         inner = self.dialect.block(node.plan)
         return inner.select([inner.aggregate(node)]).subquery()
 
-    def aggregate(self, node: Figure) -> exp.Expr:
+    def aggregate(self, node: p.Figure) -> exp.Expr:
         """What a figure adds up, as a column of the plan inside it."""
         terms = [self.term(t) for t in node.terms]
         if node.function == "count":
@@ -230,12 +213,12 @@ def call(name: str, *arguments: exp.Expr) -> exp.Expr:
     return exp.Anonymous(this=name, expressions=list(arguments))
 
 
-def table(scan: Scan) -> exp.Expr:
+def table(scan: p.Scan) -> exp.Expr:
     """A table under its alias."""
     return exp.alias_(exp.table_(scan.table, quoted=True), scan.alias, table=True, quoted=True)
 
 
-def column(node: Column) -> exp.Column:
+def column(node: p.Column) -> exp.Column:
     """A column of a scan."""
     return exp.column(node.name, table=node.alias, quoted=True)
 

@@ -121,7 +121,8 @@ class ColumnCoding:
 
     def _vector(self, owner: str, attribute: AttributeDeclaration, table: RawTable) -> str | None:
         column = table.column(attribute.name)
-        wide = self._wide_columns(attribute.name, table.columns) if column is None else [column]
+        numbers = {c: vector_columns(attribute.name).fullmatch(c) for c in table.columns if column is None}
+        wide = [column] if column else [c for _, c in sorted((int(m[1]), c) for c, m in numbers.items() if m)]
         if not wide:
             message = f"the table of {owner} has no vector '{attribute.name}'"
             hint = (
@@ -151,12 +152,6 @@ class ColumnCoding:
         else:
             self.problems.append(Diagnostic("E217", message, DataPlace(table.place, column=wide[0]), hint))
         return None
-
-    @staticmethod
-    def _wide_columns(name: str, columns: tuple[str, ...]) -> list[str]:
-        """`pixels_0, pixels_1, ...` in the order of their numbers."""
-        numbered = [(vector_columns(name).fullmatch(c), c) for c in columns]
-        return [c for _, c in sorted((int(m.group(1)), c) for m, c in numbered if m)]
 
     def _domain_value_join(self, what: str, domain: str, table: RawTable, column: str) -> tuple[str, str] | None:
         """SQL of a value's code, and the join that it needs; None where the column is broken."""

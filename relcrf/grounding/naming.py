@@ -51,13 +51,13 @@ def find_variable(bound: Bound, blocks: Sequence[VariableBlock], text: str) -> i
     if not is_text(text):  # bytes of a command line, which are no key
         raise _unknown(text, _example(bound, blocks))
     readings = list(_readings(inside, len(block.sorts)))
-    found = {_variable(bound, block, arguments) for arguments in readings} - {None}
+    variables = (_variable(bound, block, arguments) for arguments in readings)
+    found = {variable for variable in variables if variable is not None}
     if len(found) > 1:
         hint = "put each key in quotes"
         raise UsageError(Diagnostic("E313", f"'{text}' names {len(found)} variables", hint=hint))
-    for variable in found:
-        assert variable is not None
-        return variable
+    if found:
+        return found.pop()
     near = [_nearest(bound, block, arguments) for arguments in readings[:1]]
     known = [block.spell(arguments) for arguments in near if _variable(bound, block, arguments) is not None]
     raise _unknown(text, suggestion(text, known) or _example(bound, blocks))

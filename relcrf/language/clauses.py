@@ -320,14 +320,10 @@ def _unheld(node: e.Expression, demanded: frozenset[e.Atom]) -> Iterator[e.Tuple
         yield from _unheld(child, demanded)
 
 
-def _above(node: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
-    """The expression and what is below it, but nothing of some of its parts."""
-    if node in parts:
-        return
-    yield node
-    if not isinstance(node, e.Atom):
-        for child in children(node):
-            yield from _above(child, parts)
+def _above(formula: e.Expression, parts: tuple[e.Expression, ...]) -> Iterator[e.Expression]:
+    """Yield a formula and what is below it, but nothing of some of its parts or inside atoms."""
+    found = walk(formula, into=lambda node: node not in parts and not isinstance(node, e.Atom))
+    return (node for node in found if node not in parts)
 
 
 def _parts(expression: e.Expression) -> Iterator[e.Expression]:

@@ -165,7 +165,7 @@ def _attribute(builder: Builder, span: Span, *parts: Any) -> s.AttributeDeclarat
 
 
 def _call(builder: Builder, span: Span, name: Token, *arguments: e.Expression) -> e.Atom | e.Function:
-    """A function's call where the name is a built-in function's, else a relation's atom."""
+    """Build the call of a function where the name is that of one, else the atom of a relation."""
     kind = e.Function if str(name) in FUNCTIONS else e.Atom
     return kind(str(name), arguments, span=span)
 

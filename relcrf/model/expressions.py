@@ -212,5 +212,5 @@ def disjuncts(expression: Expression) -> tuple[Expression, ...]:
 
 def names_in(expression: Expression) -> set[str]:
     """The names that an expression mentions, with or without an attribute."""
-    names = {node.name for node in walk(expression) if isinstance(node, Name)}
-    return names | {node.binder for node in walk(expression) if isinstance(node, Attribute)}
+    named = (node for node in walk(expression) if isinstance(node, Name | Attribute))
+    return {node.name if isinstance(node, Name) else node.binder for node in named}

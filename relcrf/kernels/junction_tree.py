@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import boolean, float64, int32, int64, types
 
-from relcrf.kernels.compile import kernel
+from relcrf.kernels.compile import inner, kernel
 from relcrf.kernels.factors import FACTORS
 from relcrf.kernels.vector_math import exp
 
@@ -71,7 +71,7 @@ def _loops(cliques, n_nodes):
     return Loops(place, steps, count, strides, np.ones(1, dtype=np.int64))
 
 
-@kernel()
+@inner
 def _view(cliques, c, nodes, stride, agreement, cardinality, loops):
     """Finds the loops of a smaller table, over neighbouring cells where it can be; returns how many they are.
 
@@ -118,7 +118,7 @@ def _view(cliques, c, nodes, stride, agreement, cardinality, loops):
     return depth
 
 
-@kernel()
+@inner
 def _walk(depth, loops, small, start, table, origin, collect):
     """Adds a smaller table to a clique's or, where `collect`, a clique's to the smaller one."""
     steps, count = loops.steps, loops.counter
@@ -152,7 +152,7 @@ def _walk(depth, loops, small, start, table, origin, collect):
             d += 1
 
 
-@kernel()
+@inner
 def _own(cliques, c, factors, loops, nodes, factor_tables, table, collect):
     """Adds the potentials of a clique's own nodes and factors to its table, or collects their marginals from it."""
     cardinality, state_start, start = factors.cardinality, factors.state_start, factors.start
@@ -168,7 +168,7 @@ def _own(cliques, c, factors, loops, nodes, factor_tables, table, collect):
         _walk(depth, loops, factor_tables, table_start[f], table, origin, collect)
 
 
-@kernel()
+@inner
 def _message(cliques, c, cardinality, loops, message, start, table, collect):
     """Adds a clique's message to its parent's table, or collects the parent's table into it; it begins at `start`."""
     shared = cliques.node[cliques.start[c] : cliques.start[c] + cliques.n_shared[c]]

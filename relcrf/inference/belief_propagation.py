@@ -132,10 +132,10 @@ class BeliefPropagation(AbstractInference):
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
         enough = self._enough(potentials)
         linear = self._trees is None and self._is_narrow(potentials)
-        in_lanes = (
-            linear and self.schedule == "flooding"
-        )  # then only the factors that are no pairs have tables of numbers
-        numbers = bool((self.scopes.arity > 2).any()) if in_lanes else not maximum or linear
+        if linear and self.schedule == "flooding":  # pairs have tables of their own, in lanes
+            numbers = bool((self.scopes.arity > 2).any())
+        else:
+            numbers = linear or not maximum
         tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, numbers)
         state = self._open(tables)
         if self.schedule == "flooding":

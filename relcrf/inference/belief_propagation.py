@@ -132,10 +132,8 @@ class BeliefPropagation(AbstractInference):
             logs = logs / np.repeat(net.appearance, np.diff(self.scopes.table_start))
         enough = self._enough(potentials)
         linear = self._trees is None and self._is_narrow(potentials)
-        if linear and self.schedule == "flooding":  # pairs have tables of their own, in lanes
-            numbers = bool((self.scopes.arity > 2).any())
-        else:
-            numbers = linear or not maximum
+        in_lanes = linear and self.schedule == "flooding"  # pairs then have tables of their own
+        numbers = bool((self.scopes.arity > 2).any()) if in_lanes else linear or not maximum
         tables = self._tables(Potentials(potentials.nodes, logs), maximum, not linear, numbers)
         state = self._open(tables)
         if self.schedule == "flooding":

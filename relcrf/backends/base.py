@@ -467,7 +467,11 @@ def maximise_likelihood(
     )
     evaluate = penalised(objective, strength, layout.learned())
     state = monitor.restore(stage, State) or optimiser.start(evaluate, start())
-    return optimiser.minimise(evaluate, state, lambda state: monitor.step(stage, state, optimiser.max_iterations))
+
+    def observe(state: State) -> None:  # whatever a monitor returns, it does not change the state
+        monitor.step(stage, state, optimiser.max_iterations)
+
+    return optimiser.minimise(evaluate, state, observe)
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,8 @@ class _LargeBlock:
 
     @classmethod
     def of(cls, method: MeanField, block: int) -> _LargeBlock:
-        """
+        """Return a block of the method with its junction tree.
+
         Raises:
             ValueError: where the block's cliques are too large.
         """

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from command import json_command, relcrf_command
 
 import relcrf
 
@@ -26,6 +27,23 @@ def test_the_same_seed_gives_the_same_data():
     states = [model.ground(data).states for data in (first, again, other)]
     np.testing.assert_array_equal(states[0], states[1])
     assert (states[0] != states[2]).any()
+
+
+@pytest.mark.parametrize("name", relcrf.datasets.names())
+def test_command_writes_an_example_that_can_be_evaluated(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = relcrf_command(capsys, monkeypatch, "example", name)
+    assert code == 0
+    evaluate = out.splitlines()[-1].split()
+    code, scores = json_command(capsys, monkeypatch, *evaluate[1:])
+    assert code == 0
+    example = relcrf.datasets.load(name)
+    written = example.model.ground(relcrf.Dataset(name))
+    assert written.graph.n_variables == example.model.ground(example.data).graph.n_variables
+    assert all(scores["backends"]["ess"][attribute]["n"] > 0 for attribute in scores["attributes"])
+    code, _, err = relcrf_command(capsys, monkeypatch, "example", name)
+    assert code == 2 and "E374" in err and "--force" in err
+    assert relcrf_command(capsys, monkeypatch, "example", name, "--force")[0] == 0
 
 
 def test_unknown_examples():

@@ -17,6 +17,7 @@ from relcrf.cli import (
     completion,
     demo,
     evaluate,
+    example,
     explain,
     graph,
     ground,
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 
 for command in (
+    example.example,
     new.new,
     inspect.check,
     inspect.plan,

@@ -6,6 +6,6 @@ model, data = relcrf.datasets.load("web")
 model.evaluate(data)
 """
 
-from relcrf.datasets.examples import Example, load, names
+from relcrf.datasets.examples import Example, load, names, write
 
-__all__ = ["Example", "load", "names"]
+__all__ = ["Example", "load", "names", "write"]

@@ -1,0 +1,44 @@
+"""Accounts of an online shop, some of them fraudulent, for models/fraud.rcrf: fraud comes in rings that share devices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+HOUSEHOLDS, RINGS = 700, 50
+"""Groups of honest accounts and of mostly fraudulent ones; the accounts of a group share devices."""
+FRAUD_IN_RING = 0.9
+REVIEWED = 0.4
+"""Fraction of the accounts that an investigator has reviewed; the verdict of the others is missing."""
+STRAY_TRANSFERS = 0.15
+"""Fraction of the transfers that go to an account of another group."""
+
+
+def accounts(seed: int) -> dict[str, dict[str, np.ndarray]]:
+    """Return the tables `account`, `uses` (account, device) and `transfer` (sender, receiver).
+
+    `verdict` is missing for the accounts that nobody has reviewed. Age and country hint at fraud; the links tell more.
+    """
+    rng = np.random.default_rng(seed)
+    size = np.concatenate([rng.integers(1, 4, HOUSEHOLDS), rng.integers(3, 8, RINGS)])
+    group = np.repeat(np.arange(len(size)), size)
+    rng.shuffle(group)
+    fraud = (group >= HOUSEHOLDS) & (rng.random(len(group)) < FRAUD_IN_RING)
+    n = len(group)
+    name = np.array([f"A{k:04}" for k in range(n)], dtype=object)
+    days = np.round(rng.gamma(1.5, np.where(fraud, 90.0, 200.0)))
+    risky = rng.random(n) < np.where(fraud, 0.5, 0.3)
+    country = np.where(risky, rng.choice(["RO", "US", "NG"], n), rng.choice(["DE", "FR", "NL"], n)).astype(object)
+    verdict = np.where(fraud, "fraud", "honest").astype(object)
+    verdict[rng.random(n) >= REVIEWED] = None
+
+    sender = rng.integers(n, size=2 * n)
+    members = [np.flatnonzero(group == k) for k in range(len(size))]
+    receiver = np.array([rng.choice(members[group[k]]) for k in sender])
+    stray = rng.random(len(sender)) < STRAY_TRANSFERS
+    receiver[stray] = rng.integers(n, size=int(stray.sum()))
+    links = np.unique(np.column_stack([sender, receiver])[sender != receiver], axis=0)
+    return {
+        "account": {"id": name, "country": country, "age_days": days, "verdict": verdict},
+        "uses": {"account": name, "device": np.array([f"D{k:03}" for k in group], dtype=object)},
+        "transfer": {"sender": name[links[:, 0]], "receiver": name[links[:, 1]]},
+    }
